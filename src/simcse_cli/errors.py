@@ -53,11 +53,11 @@ class SimcseError(Exception):
         A part that the message does not name is None.
         """
         place = None
-        rest = self.message
-        if place_match := _PLACE.match(rest):
+        problem = self.message
+        if place_match := _PLACE.match(problem):
             place = place_match["place"]
-            rest = rest[place_match.end() :]
-        found, *needed = _NEEDED.split(rest, maxsplit=1)
+            problem = problem[place_match.end() :]
+        found, *needed = _NEEDED.split(problem, maxsplit=1)
         return {
             "error": self.message,
             "place": place,

@@ -26,14 +26,13 @@ SPACE_ANALYSES: dict[str, Callable[..., Analysis]] = {
 }
 
 
-def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **own: Any) -> Analysis:
+def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **options: Any) -> Analysis:
     """Return one analysis of the spaces, with means over the seeds of one setting.
 
-    ``own`` are options of this analysis alone.
+    ``options`` are the keyword arguments that only this analysis takes.
     """
-    return SPACE_ANALYSES[name](spaces, **own).with_means(
-        {space.label: space.encoder.group for space in spaces}
-    )
+    groups = {space.label: space.encoder.group for space in spaces}
+    return SPACE_ANALYSES[name](spaces, **options).with_means(groups)
 
 
 def analyze_spaces(
@@ -44,17 +43,20 @@ def analyze_spaces(
     Its page has all analyses, and the training paths of those models that are runs.
     """
     spaces = encode_pairs(options, labels, progress)
-    own = settings_of(type(options)).keys() - {field.name for field in fields(SpaceOptions)}
-    analysis = space_analysis(name, spaces, **{key: getattr(options, key) for key in own})
+    # Fields that not all analyses share are keyword arguments of this one.
+    shared = {field.name for field in fields(SpaceOptions)}
+    own_names = settings_of(type(options)).keys() - shared
+    analysis = space_analysis(name, spaces, **{key: getattr(options, key) for key in own_names})
 
     # The other analyses are computed only if the page is written.
     def page_analyses() -> list[Analysis]:
-        analyses = [
-            analysis if kind == name else space_analysis(kind, spaces) for kind in SPACE_ANALYSES
-        ]
-        sources = [
-            NamedSource(space.encoder.source, space.label, space.encoder.group) for space in spaces
-        ]
+        analyses = []
+        for kind in SPACE_ANALYSES:
+            analyses.append(analysis if kind == name else space_analysis(kind, spaces))
+        sources = []
+        for space in spaces:
+            encoder = space.encoder
+            sources.append(NamedSource(encoder.source, encoder.label, encoder.group))
         return analyses + trace_models(sources)
 
     return replace(analysis, page=Page(f"Embedding spaces on {spaces[0].data.name}", page_analyses))

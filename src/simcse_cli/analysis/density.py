@@ -98,7 +98,8 @@ def kernel_density(cosines: AnyFloats) -> Floats:
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
     # A mirror image of the values at each end gives the mass that is reflected there.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
-    kernels = np.exp(-0.5 * ((GRID[:, None] - mirrored[None, :]) / bandwidth) ** 2)
+    distances = (GRID[:, None] - mirrored[None, :]) / bandwidth
+    kernels = np.exp(-0.5 * distances**2)
     density: Floats = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
     return density
 

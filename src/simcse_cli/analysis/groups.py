@@ -60,7 +60,7 @@ class GroupedTexts:
 
     @property
     def n_groups(self) -> int:
-        return int(self.groups.max(initial=_NO_GROUP)) + 1
+        return count_groups(self.groups)
 
     def members(self, group: int) -> Integers:
         """Return the positions of the texts of a group, nearest to its centre first."""
@@ -69,7 +69,7 @@ class GroupedTexts:
 
     def typical(self, group: int, count: int) -> list[str]:
         """Return at most ``count`` different texts of a group, nearest to its centre first."""
-        texts = dict.fromkeys(self.texts[at] for at in self.members(group))
+        texts = dict.fromkeys(self.texts[position] for position in self.members(group))
         return list(texts)[:count]
 
 
@@ -103,10 +103,14 @@ def assign(
     return np.array([numbers.get(group, _NO_GROUP) for group in clusters.tolist()], dtype=np.int64)
 
 
+def count_groups(groups: Integers) -> int:
+    return int(groups.max(initial=_NO_GROUP)) + 1
+
+
 def cosines_to_centres(units: Units, groups: Integers) -> Floats:
     """Return the cosine of each vector with the mean of its group; NaN for one in no group."""
     cosines = np.full(len(units), np.nan)
-    for group in range(int(groups.max(initial=_NO_GROUP)) + 1):
+    for group in range(count_groups(groups)):
         members = groups == group
         centre = units[members].mean(axis=0, dtype=np.float64)
         cosines[members] = units[members] @ centre / max(np.linalg.norm(centre), 1e-12)
@@ -123,8 +127,7 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
 
     Words that are not more frequent in the group than in all texts are left out.
     """
-    n_groups = int(groups.max(initial=_NO_GROUP)) + 1
-    group_counts: list[Counter[str]] = [Counter() for _ in range(n_groups)]
+    group_counts: list[Counter[str]] = [Counter() for _ in range(count_groups(groups))]
     total_counts: Counter[str] = Counter()
     for text, group in zip(texts, groups.tolist(), strict=True):
         distinct_words = set(words(text))
@@ -141,7 +144,8 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
             expected = size * total_counts[word] / len(texts)
             if n_texts > expected:
                 weights[word] = n_texts * math.log(n_texts / expected)
-        telling.append(sorted(weights, key=lambda word: (-weights[word], word))[:count])
+        ranked = sorted(weights, key=lambda word: (-weights[word], word))
+        telling.append(ranked[:count])
     return telling
 
 

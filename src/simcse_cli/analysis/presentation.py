@@ -45,7 +45,9 @@ class Analysis:
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
         """Return the series for CSV, if there are any, else the tables."""
-        return list((fmt is OutputFormat.CSV and self.series) or self.tables)
+        if fmt is OutputFormat.CSV and self.series:
+            return list(self.series)
+        return list(self.tables)
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,11 @@ def html_page(page: Page) -> str:
     analyses = page.analyses()
     figures = []
     for number, analysis in enumerate(analyses):
-        # Ids must be unique on the page, so each figure has a prefix; None stays None.
-        figure = analysis.figure
-        figures.append(figure and inline_svg(figure(), f"f{number}-"))
+        # Ids must be unique on the page, so those of each figure have a prefix.
+        svg = None
+        if analysis.figure is not None:
+            svg = inline_svg(analysis.figure(), f"f{number}-")
+        figures.append(svg)
     template = _TEMPLATES.get_template("page.html.j2")
     return printable(
         template.render(page=page, analyses=analyses, figures=figures, version=__version__)

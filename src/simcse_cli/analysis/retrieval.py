@@ -63,10 +63,11 @@ class CorpusSearch:
             return {}
         k = self.options.top_k
         left_out = None if self.options.keep_identical else queries
-        return {
-            encoder.label: search_index.nearest(index, encoder.encode(queries), k, left_out)
-            for encoder, index in self.indexes
-        }
+        by_label = {}
+        for encoder, index in self.indexes:
+            vectors = encoder.encode(queries)
+            by_label[encoder.label] = search_index.nearest(index, vectors, k, left_out)
+        return by_label
 
     def count_left_out(self, queries: Sequence[str]) -> Counter[str]:
         """Return how many sentences of the corpus are equal to each query and thus left out."""
@@ -83,10 +84,10 @@ class CorpusSearch:
             # A sentence that is left out of the results does not count as relevant either.
             left_out = queries.sentences
             sentences = self.corpus.sentences
-            relevant = [
-                {row: gain for row, gain in gains.items() if sentences[row] != text}
-                for gains, text in zip(relevant, left_out, strict=True)
-            ]
+            others = []
+            for gains, text in zip(relevant, left_out, strict=True):
+                others.append({row: gain for row, gain in gains.items() if sentences[row] != text})
+            relevant = others
         if not any(relevant):
             raise DataError(
                 f"{qrels}: the only relevant sentence of every query is the query itself, "
@@ -104,19 +105,22 @@ class CorpusSearch:
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
     """Return the options with the command's arguments: the corpus, then queries."""
     # Where an option gives the corpus or an index, all arguments are queries.
-    n_corpora = int(options.corpus is None and not options.index)
-    if words and not n_corpora and os.path.isfile(words[0]):  # noqa: PTH113 - fails for long texts
+    corpus = options.corpus
+    queries = list(words)
+    if queries and corpus is None and not options.index:
+        corpus = queries.pop(0)
+    elif queries and os.path.isfile(queries[0]):  # noqa: PTH113 - fails for long texts
         given = "--index" if options.index else "--corpus"
-        what = f"{words[0]} is a file, but {given} already says what to search"
-        hint = f"leave one of them out; queries in a file: --queries {words[0]}"
-        raise UsageError(what, hint=hint)
+        raise UsageError(
+            f"{words[0]} is a file, but {given} already says what to search",
+            hint=f"leave one of them out; queries in a file: --queries {words[0]}",
+        )
     # An index records its model, so there is no default model for it.
-    return replace(
-        options,
-        corpus=next(iter(words[:n_corpora]), options.corpus),
-        query=[*(options.query or []), *words[n_corpora:]],
-        model=options.model or ([] if options.index else [_DEFAULT_MODEL]),
-    )
+    model = options.model or []
+    if not model and not options.index:
+        model = [_DEFAULT_MODEL]
+    query = [*(options.query or []), *queries]
+    return replace(options, corpus=corpus, query=query, model=model)
 
 
 def open_search(
@@ -214,8 +218,7 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
                 f"{len(paths)} indexes for {len(models)} models, need as many (or no --model)",
                 option="--index",
             )
-        named = zip(paths, label_sources(models or paths, labels), strict=True)
-        return [NamedSource(path, label) for path, label in named]
+        return list(map(NamedSource, paths, label_sources(models or paths, labels)))
     sources = name_sources(models, labels)
     # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):
@@ -357,7 +360,7 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries with their ids: from a file, drawn from the corpus, or as options."""
+    """Return the queries with their ids: from a file, from the corpus, or as ``--query`` gives."""
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)

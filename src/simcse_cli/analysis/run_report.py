@@ -147,7 +147,8 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
     n_examples = first.data.get("n_examples")
     if n_examples is not None:
         yield "training examples", f"{n_examples:,}"
-    elapsed = duration(mean_and_deviation([record.timings.get("hours") for record in records])[0])
+    mean_hours, _ = mean_and_deviation([record.timings.get("hours") for record in records])
+    elapsed = duration(mean_hours)
     if elapsed is not None:
         yield "duration a run" if len(records) > 1 else "duration", elapsed
 
@@ -278,8 +279,8 @@ def training_figure(
     """Return the loss and, where there are any, the dev scores of the runs, one line each."""
     scored = [_measured(lines, "dev_score") for lines in logs]
     has_scores = any(scored)
-    # If there are dev scores, they get a second panel.
-    figure, panels = plots.new_figure(4.6 * (1 + has_scores), 3.4, 1 + has_scores)
+    n_panels = 2 if has_scores else 1
+    figure, panels = plots.new_figure(4.6 * n_panels, 3.4, n_panels)
     for lines in logs:
         steps, losses = np.array(_measured(lines, "loss"), dtype=float).T
         panels[0].plot(steps, losses, color=plots.SOFT, alpha=0.4 / len(logs), linewidth=0.8)
@@ -293,7 +294,7 @@ def training_figure(
 
 
 def running_mean(values: Floats, window: int) -> Floats:
-    """Return for each of ``values`` ``(N,)`` the mean of the last ``window`` values up to it.
+    """Return ``(N,)`` means, of each value together with the ``window - 1`` values before it.
 
     For example, 1, 3, 5 and a window of 2 give 1, 2, 4.
     """
@@ -420,8 +421,10 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
     """Return the nearest sentences of some drawn sentences, in each of the spaces."""
     # Map each distinct sentence to its first row: in reverse order, that row is stored last.
-    pairs = spaces[0].data.pairs
-    first_rows = {text: row for row, text in reversed(list(enumerate(pairs.sentences)))}
+    sentences = spaces[0].data.pairs.sentences
+    first_rows: dict[str, int] = {}
+    for row in reversed(range(len(sentences))):
+        first_rows[sentences[row]] = row
     corpus = NumberedTexts(list(first_rows))
     indexes = []
     for space in spaces:

@@ -104,9 +104,11 @@ def score_table(
     columns = [Column("model"), Column("n_queries", "queries", "count")]
     columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ranks]
     columns += [Column(f"recall@{k}", kind="score") for k in ranks]
-    columns.append(Column("mrr", f"MRR@{depth}", "score"))
-    columns.append(Column(f"mrr@{last}", f"MRR@{last}", "score"))
-    columns.append(Column(f"ndcg@{last}", f"nDCG@{last}", "score"))
+    columns += [
+        Column("mrr", f"MRR@{depth}", "score"),
+        Column(f"mrr@{last}", f"MRR@{last}", "score"),
+        Column(f"ndcg@{last}", f"nDCG@{last}", "score"),
+    ]
     first = rows[0]["model"]
     all_notes = [
         "hit@k: queries with a relevant sentence among the first k; "

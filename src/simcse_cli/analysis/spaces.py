@@ -1,7 +1,7 @@
 """Embedding spaces for `analyze`: the encoders, the rated pairs, and their vectors."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -120,8 +120,11 @@ def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_
     plans = [plan_postprocess(choice, force=False) for choice in chosen]
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
-    labels = label_sources(paths, labels or _default_labels(paths, map(_suffix, plans)))
-    return list(map(_Source, paths, labels, chosen, plans))
+    # One model may occur with several post-processors, so default names include these.
+    if not labels:
+        pairs = zip(paths, plans, strict=True)
+        labels = label_sources([path.rstrip("/") + _suffix(plan) for path, plan in pairs], None)
+    return list(map(_Source, paths, label_sources(paths, labels), chosen, plans))
 
 
 def _suffix(plan: PostprocessPlan | None) -> str:
@@ -161,12 +164,6 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     return chosen
 
 
-def _default_labels(sources: Sequence[str], suffixes: Iterable[str]) -> list[str]:
-    # One model may occur with several post-processors, so the names include these.
-    suffixed = zip(sources, suffixes, strict=True)
-    return label_sources([source.rstrip("/") + suffix for source, suffix in suffixed], None)
-
-
 def _open(
     options: EncoderOptions, n_uses: int, kept: dict[str, EvalEncoder], progress: Progress
 ) -> EvalEncoder:
@@ -185,7 +182,7 @@ def _open(
 class PairSet:
     """Rated pairs with a name; the correlation is over the last ``n_scored`` of them.
 
-    These are the test set if the pairs are all of STS-B, else all pairs.
+    In the whole of STS-B, these last pairs are the test set; in other data, they are all pairs.
     """
 
     name: str

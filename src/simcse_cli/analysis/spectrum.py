@@ -129,8 +129,7 @@ def singular_values(vectors: AnyFloats) -> Floats:
     at most, however many rows there are. Small values keep their accuracy; a Gram matrix would
     lose those below 1e-8 of the largest.
     """
-    if vectors.ndim != 2 or vectors.size == 0:
-        raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
+    _require_rows(vectors)
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
     values: Floats = np.linalg.svd(triangle, compute_uv=False)
     return values
@@ -164,13 +163,17 @@ def isotropy(vectors: AnyFloats) -> float:
     eigenvector is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i``
     give 1. The value depends on the norms, so models are compared on unit rows.
     """
-    if vectors.ndim != 2 or vectors.size == 0:
-        raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
+    _require_rows(vectors)
     rows = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(rows.T @ rows)
     projections = rows @ directions
     log_partitions = np.concatenate([_log_sum_exp(projections), _log_sum_exp(-projections)])
     return float(np.exp(log_partitions.min() - log_partitions.max()))
+
+
+def _require_rows(vectors: AnyFloats) -> None:
+    if vectors.ndim != 2 or vectors.size == 0:
+        raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
 
 
 def _log_sum_exp(columns: Floats) -> Floats:

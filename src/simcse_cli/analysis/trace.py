@@ -127,10 +127,12 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
     steps = np.array(sorted(shared), dtype=np.int64)
     rows = [np.searchsorted(member.steps, steps) for member in members]
 
-    def values(of: str) -> Floats:
-        """Return the values of all seeds at the shared steps, (seeds, T)."""
-        members_with_rows = zip(members, rows, strict=True)
-        return np.stack([getattr(member, of)[row] for member, row in members_with_rows])
+    def values(measure: str) -> Floats:
+        """Return the values of all seeds at the shared steps, ``(seeds, T)``."""
+        by_seed = []
+        for member, member_rows in zip(members, rows, strict=True):
+            by_seed.append(getattr(member, measure)[member_rows])
+        return np.stack(by_seed)
 
     scores = values("dev_score")
     mean = Trace(
@@ -148,7 +150,7 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
 def trace_figure(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> plots.Figure:
-    """Return panels of the paths of runs, first steps and whole, and of their dev scores by step.
+    """Return a figure with a panel for the first steps of runs, the whole runs, and dev scores.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report. Uniformity is to
     the right and alignment upwards; lower is better in both. Arrows point along training, a large

@@ -285,7 +285,8 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
-        count -= bool(sentence.strip())  # a blank line does not count
+        if sentence.strip():
+            count -= 1
         if not count:
             break
     return taken

@@ -160,7 +160,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
 
 
 class TextAugmenter(Protocol):
-    """Changes texts, each by the randomness of its own key."""
+    """Changes texts; all that is random about a text follows from its key."""
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]: ...
 
@@ -169,7 +169,7 @@ class TextAugmenter(Protocol):
 class Augmenter:
     """Applies an operator to single sentences; one that would become empty stays as it is.
 
-    It can be sent to other processes.
+    An augmenter can be sent to other processes.
     """
 
     operator: Callable[[str, random.Random], str]
@@ -283,7 +283,7 @@ def word_step(step: AugmentOptions) -> Augmenter:
 def _on_units(
     text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit
 ) -> str:
-    """Apply an operator to the words or graphemes of a text; a text without any stays."""
+    """Apply an operator to the words or graphemes of a text; a text without them stays as it is."""
     units = split_units(text, unit)
     if not units:
         return text

@@ -84,7 +84,8 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
     """
     parts = [split_punctuation(word) for word in split_words(text)]
     eligible = [position for position, (_, word, _) in enumerate(parts) if word]
-    chosen = sorted(rng.sample(eligible, min(len(eligible), n_chosen(len(parts), rate))))
+    n_masked = min(len(eligible), n_chosen(len(parts), rate))
+    chosen = sorted(rng.sample(eligible, n_masked))
     masked = []
     offsets = []
     length = 0
@@ -136,7 +137,8 @@ class MlmFiller:
 
         # Fill in the masked words, batch by batch.
         words = [list(item.parts) for item in items]
-        for batch in self._batches(list(map(len, rows))):
+        lengths = list(map(len, rows))
+        for batch in self._batches(lengths):
             places = list(_places(batch, items, encoding))
             candidates = self._candidates([rows[index] for index in batch], places, words)
             for place, tokens in zip(places, candidates, strict=True):
@@ -144,13 +146,14 @@ class MlmFiller:
                 new = self._first_other(word, tokens)
                 words[place.text][place.word] = before, match_case(word, new), after
 
-        filled = []
-        for text, item, parts in zip(texts, items, words, strict=True):
-            filled.append(" ".join(map("".join, parts)) if item.chosen else text)
+        filled = list(texts)
+        for index, item in enumerate(items):
+            if item.chosen:
+                filled[index] = " ".join(map("".join, words[index]))
         return filled
 
     def _first_other(self, word: str, tokens: Sequence[int]) -> str:
-        """Return the first of the tokens that is another word, or the word itself."""
+        """Return the word of the first token that is not ``word``, or ``word`` if all are."""
         for token in tokens:
             other = self._words[token]
             if other and other.lower() != word.lower():
@@ -217,12 +220,11 @@ def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:
     special = set(tokenizer.all_special_tokens)
     words = []
     for token in tokens:
-        words.append("")
-        if token in special:
-            continue
-        text = tokenizer.convert_tokens_to_string([token]).strip()
-        if split_punctuation(text) == ("", text, ""):
-            words[-1] = text
+        text = ""
+        if token not in special:
+            text = tokenizer.convert_tokens_to_string([token]).strip()
+        is_word = split_punctuation(text) == ("", text, "")
+        words.append(text if is_word else "")
     return words
 
 

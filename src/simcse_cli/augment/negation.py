@@ -44,7 +44,7 @@ def negate(text: str) -> str:
     After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
     finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be,
     but "has a" becomes "does not have a"; a listed verb becomes "do", "does" or "did not" and its
-    lemma. If none does, "Not" comes before the sentence. A word behind a determiner or a
+    lemma. If no rule finds a word, "Not" comes before the sentence. A word behind a determiner or a
     preposition does not count as a verb, and a verb without an ending counts only behind I, you,
     we and they.
 
@@ -58,7 +58,8 @@ def negate(text: str) -> str:
     # Remove the first "not" or "n't", if there is one.
     for place, word in enumerate(bare_words):
         if word == "not" or word in _NEGATED:
-            words[place] = "".join((parts[place][0], _NEGATED.get(word, ""), parts[place][2]))
+            before, _, after = parts[place]
+            words[place] = before + _NEGATED.get(word, "") + after
             return " ".join(filter(None, words))
 
     # Otherwise negate the first auxiliary, or the "have" of somebody who has something.
@@ -83,7 +84,7 @@ def negate(text: str) -> str:
 
 
 def _negated_verb(word: str, before: str) -> str | None:
-    """Return the negation of a listed verb; None if it is no verb, at least in this place."""
+    """Return the negation of a listed verb; None for a word that does not count as a verb here."""
     if before in DETERMINERS or before in PREPOSITIONS:
         return None
     if word in _LEMMAS and before in _PLURAL_SUBJECTS:

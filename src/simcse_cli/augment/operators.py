@@ -183,7 +183,8 @@ def eda_clean(text: str) -> list[str]:
 
     ``"Don't stop-gap 24 cafés!"`` gives dont, stop, gap, caf, s.
     """
-    return _EDA_SEPARATORS.sub(" ", _EDA_APOSTROPHES.sub("", text.lower())).split()
+    joined = _EDA_APOSTROPHES.sub("", text.lower())
+    return _EDA_SEPARATORS.sub(" ", joined).split()
 
 
 def n_operations(n_words: int, alpha: float) -> int:

@@ -133,7 +133,9 @@ class WordNet:
             return ()
         # The second field is synset_cnt; the last synset_cnt fields are offsets.
         fields = entry.split()
-        return tuple(self._synset_words(pos, int(offset)) for offset in fields[-int(fields[1]) :])
+        n_synsets = int(fields[1])
+        offsets = map(int, fields[-n_synsets:])
+        return tuple(self._synset_words(pos, offset) for offset in offsets)
 
     def _synset_words(self, pos: Pos, offset: int) -> tuple[str, ...]:
         """Return the words of the synset that starts at a byte of the data file."""
@@ -242,6 +244,7 @@ def _missing_files(directory: Path) -> list[str]:
 
 
 def _usual_places() -> Iterator[Path]:
+    """Yield the folders that may hold WordNet, in the order in which they are tried."""
     if "WNSEARCHDIR" in os.environ:
         yield Path(os.environ["WNSEARCHDIR"])
     if "WNHOME" in os.environ:

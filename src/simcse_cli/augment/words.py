@@ -95,6 +95,7 @@ class TextChange(NamedTuple):
 
 
 def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
+    """Return how a text was changed, in words or graphemes, with the edit distance in its title."""
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""

@@ -61,6 +61,7 @@ def _show_info(ctx: typer.Context, value: bool) -> None:
 
 
 def _set_loudness(param: typer.CallbackParam, value: bool) -> bool:
+    """Configure the console if the option ``param``, --quiet or --verbose, was given."""
     if value:
         configure_console(**{str(param.name): True})
     return value
@@ -148,7 +149,7 @@ def _common(
 
 
 def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
-    """Let a command report, after Ctrl-C, what is kept."""
+    """Return a command that, after Ctrl-C, tells the user what is kept, and exits."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -180,7 +181,7 @@ def _look_at_arguments(command: Any) -> None:
 
 def _require_given_once(given: Sequence[Any]) -> None:
     for option, count in Counter(given).items():
-        if count > 1 and not _adds_up(option):
+        if count > 1 and not _may_repeat(option):
             raise UsageError(
                 f"is given {count} times and takes one value",
                 option=max(option.opts, key=len),
@@ -188,7 +189,7 @@ def _require_given_once(given: Sequence[Any]) -> None:
             )
 
 
-def _adds_up(option: Any) -> bool:
+def _may_repeat(option: Any) -> bool:
     """Tell whether an option may be repeated: if it takes several values, or is a plain flag.
 
     The columns of a table may be repeated too: errors suggest adding a column to the command.
@@ -226,7 +227,7 @@ def _add_options(command: Any) -> None:
 
 
 def _convert_given_only(group: Any) -> None:
-    """Convert only the options of a group that are given: the first conversion takes 0.1 s."""
+    """Make a group convert only the options that are given, as the first conversion takes 0.1 s."""
     parse_args = group.parse_args
 
     def unless_missing(convert: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,6 +235,7 @@ def _convert_given_only(group: Any) -> None:
 
     def parse(ctx: Any, arguments: list[str]) -> Any:
         for option in group.get_params(ctx):
+            # An earlier call may have replaced the method already.
             if "process_value" not in vars(option):
                 option.process_value = unless_missing(option.process_value)
         return parse_args(ctx, arguments)
@@ -288,10 +290,7 @@ def build() -> Any:
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return the error to show for too little memory or too long a name.
-
-    Any line of code may raise these exceptions.
-    """
+    """Return the error to show for too little memory or too long a name; None for any other."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
         message = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
@@ -303,7 +302,10 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
-    """Return the error to show for wrong options, found by Typer or by this program."""
+    """Return the error to show for wrong options, found by Typer or by this program.
+
+    Return None if the error is of another kind.
+    """
     if isinstance(error, UsageError):
         message = error.message
     elif hasattr(error, "format_message"):
@@ -317,7 +319,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
 
 
 def _usage_hint(message: str, arguments: Sequence[str]) -> str:
-    """Return the name nearest to an unknown option or command, else the help page to see."""
+    """Return a hint: the name nearest to an unknown option or command, else the help page."""
     command, called = _called_command(_simcse(), arguments)
     help_page_hint = f"see {called} -h"
     unknown = re.search("No such (option|command):? '?([^' ]+)", message)
@@ -332,7 +334,10 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
 
 
 def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
-    """Return the command that was called, as far as its words are known, and these words."""
+    """Return the command that the arguments call, and its name such as ``simcse eval sts``.
+
+    Words that name no command are passed over.
+    """
     command = tree
     called = "simcse"
     for word in arguments:
@@ -391,6 +396,6 @@ def _error_to_show(error: Exception, arguments: Sequence[str]) -> SimcseError | 
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Tell whether to show an error as JSON, also one from before the format was parsed."""
+    """Tell whether the arguments ask for JSON; an error may come before they are parsed."""
     asked = {*arguments, *map(" ".join, pairwise(arguments))}
     return not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))

@@ -319,7 +319,7 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin, or None at its end; show the question on a terminal."""
+        """Return the next line of stdin, None at its end; a terminal shows the question first."""
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():
@@ -351,7 +351,8 @@ class Console:
         # Pipes and files get plain text.
         terminal = _terminal()
         if not terminal.is_terminal:
-            self.print_data(printable("\n".join(to_text(report) for report in reports)))
+            text = "\n".join(map(to_text, reports))
+            self.print_data(printable(text))
             return
         for number, report in enumerate(reports):
             if number:
@@ -405,7 +406,10 @@ class Console:
         output: Path | None = None,
         force: bool = False,
     ) -> None:
-        """Show results; ``output`` gets the same text, or JSON if the format is ``table``."""
+        """Show results on stdout in a format, or write them to the file ``output``.
+
+        Tables are shown in any case; the file then has the results as JSON.
+        """
         if fmt in RENDERERS:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
         else:

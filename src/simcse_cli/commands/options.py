@@ -108,14 +108,16 @@ def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str
         if not any(getattr(detail, "is_input", False) for detail in get_args(parameter.annotation)):
             continue
         value = values[parameter.name]
-        for source in value if isinstance(value, list) else [value]:
+        sources = value if isinstance(value, list) else [value]
+        for source in sources:
             if source is not None and not is_null(source):
                 require_present(source)
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of each parameter whose type is a group of settings."""
-    for parameter in reversed(list(inspect.signature(command).parameters.values())):
+    parameters = list(inspect.signature(command).parameters.values())
+    for parameter in reversed(parameters):
         group = parameter.annotation
         if isinstance(group, type) and is_dataclass(group):
             command = takes(parameter.name, group)(command)
@@ -124,12 +126,13 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 @cache  # several commands share a group
 def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
+    """Return the settings of a dataclass as Typer parameters, by name, without hidden ones."""
     hints = get_type_hints(group)
-    return {
-        name: _option(field, details, hints[name], given_only=given_only)
-        for name, (field, details) in settings_of(group).items()
-        if not details.hidden
-    }
+    options = {}
+    for name, (field, details) in settings_of(group).items():
+        if not details.hidden:
+            options[name] = _option(field, details, hints[name], given_only=given_only)
+    return options
 
 
 def _replaced(
@@ -139,7 +142,8 @@ def _replaced(
     parameters: list[inspect.Parameter] = []
     for original in inspect.signature(command).parameters.values():
         parameters += options if original.name == parameter else [original]
-    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [replaced.replace(kind=kind) for replaced in parameters]
 
 
 def _option(

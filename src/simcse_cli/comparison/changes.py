@@ -149,7 +149,7 @@ def _prediction_changes(
 def _sentences(
     before: SubsetPairs | TaskPredictions, after: SubsetPairs | TaskPredictions
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return both sides from whichever file has them; empty texts where neither has."""
+    """Return the left and the right sentences, which only one file may have; else empty texts."""
     empty = ("",) * before.gold.size
     return before.left or after.left or empty, before.right or after.right or empty
 

@@ -199,30 +199,33 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
     return [from_published(system) for system in chosen]
 
 
-def _find(name: str, own: Sequence[Entry]) -> Entry:
+def _find(name: str, entries: Sequence[Entry]) -> Entry:
     """Return the entry with this label or path; for a group of repetitions, its mean."""
     # A label is looked up first.
-    last_part = Path(name).name
-    for entry in own:
-        is_mean = entry.label.startswith((f"{name} (mean of", f"{last_part} (mean of"))
-        if is_mean or entry.label in (name, last_part):
+    names = (name, Path(name).name)
+    starts_of_means = tuple(f"{text} (mean of" for text in names)
+    for entry in entries:
+        if entry.label in names or entry.label.startswith(starts_of_means):
             return entry
+
     # A path may be that of several entries; their mean is taken if there is one.
-    same_path = [entry for entry in own if Path(entry.source) == Path(name)]
-    labels = {entry.label for entry in same_path}
-    for entry in own:
-        if len(same_path) > 1 and labels == set(entry.members):
-            return entry
+    same_path = [entry for entry in entries if Path(entry.source) == Path(name)]
+    if len(same_path) > 1:
+        labels = {entry.label for entry in same_path}
+        for entry in entries:
+            if labels == set(entry.members):
+                return entry
     if same_path:
         return same_path[0]
+    known = ", ".join(entry.label for entry in entries)
     raise ConfigError(
-        f"--baseline {name}: no such entry, need one of {', '.join(entry.label for entry in own)}",
+        f"--baseline {name}: no such entry, need one of {known}",
         hint="give its label or its path",
     )
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the table of the systems, then those of their seeds and of the differences, if any."""
+    """Return the table of the systems, then one of their seeds and one of differences, if any."""
     systems = comparison.shown()
     reference = comparison.reference
     tables = [_scores_table(comparison, systems)]

@@ -125,7 +125,7 @@ def from_published(system: PublishedSystem) -> Entry:
 
 
 def join_parts(a: Entry, b: Entry) -> Entry:
-    """Return two parts of one system as one entry; the first wins where both state a setting."""
+    """Return two parts of one system as one entry; where both have a setting, that of ``a``."""
     return replace(
         a,
         source=f"{a.source}, {b.source}",
@@ -471,6 +471,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that entries are compared by, as texts, without those that are off."""
     settings = {}
     for key in _SETTINGS:
         value = given.get(key)
@@ -521,7 +522,8 @@ def _with_average(
 def _data(result: SuiteResult) -> dict[str, str]:
     """Return the data of each measure: the published set, the demo corpus, or other examples.
 
-    The average has the data of its first task that is not of the published set, if there is one.
+    The data of the average are those of the first task with other data than the published set, if
+    there is such a task.
     """
     suffix = _split_suffix(result)
     average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE

@@ -44,7 +44,7 @@ _AVERAGES = {
 _MINOR = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # The measures that a setting affects; a setting that is not here affects all. The aggregation
 # does not affect STS-B and SICK-R, which are one set each.
-_MOVES = {
+_AFFECTED_BY = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
     "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
@@ -71,7 +71,7 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
-        """Return that the check passed, or raise ToleranceError with the scores that are off."""
+        """Return a sentence which says that the check passed, or raise ToleranceError."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
@@ -115,10 +115,10 @@ class System:
     @property
     def chosen_pairs(self) -> list[str]:
         """The tasks whose pairs were used to choose the model of a seed, and so do not test it."""
-        tasks: dict[str, None] = {}
+        tasks: list[str] = []
         for entry, _ in self.members:
-            tasks |= dict.fromkeys(entry.chosen_pairs)
-        return list(tasks)
+            tasks += entry.chosen_pairs
+        return list(dict.fromkeys(tasks))
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
         """Return the system with its seeds in the order of the other system's seeds.
@@ -250,22 +250,21 @@ class Comparison:
         if self.reference is not None:
             first = self.reference.label
             systems.sort(key=lambda system: system.label != first)
-        return systems[:1] + [
-            other for other in systems[1:] if not self._is_variant(other, systems[0])
-        ]
+        others = [system for system in systems[1:] if not self._is_variant(system, systems[0])]
+        return systems[:1] + others
 
     def _is_variant(self, system: System, baseline: System) -> bool:
-        """Tell whether a system is a run of the baseline that was measured under other settings.
+        """Tell whether a system holds results of the baseline's runs under other settings.
 
-        A run with another seed counts as one of the baseline.
+        Runs that differ from those of the baseline only in the seed are among its runs.
         """
         labels = {entry.label for entry, _ in baseline.members}
-        seed_labels = set(labels)
-        for entry in self.entries:
-            if not labels.isdisjoint(entry.members):
-                seed_labels.update(entry.members)
+        run_labels = set(labels)
+        for mean in self.entries:
+            if not labels.isdisjoint(mean.members):
+                run_labels.update(mean.members)
         folders = {
-            run.folder for run in self.entries if run.label in seed_labels and not run.variant
+            run.folder for run in self.entries if run.label in run_labels and not run.variant
         }
         return any(entry.variant and entry.folder in folders for entry, _ in system.members)
 
@@ -288,6 +287,7 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _are_parts(a: Entry, b: Entry) -> bool:
+    """Tell whether two entries are parts of one system, as ``merge_parts`` defines it."""
     if a.label != b.label or not a.scores.keys() & b.scores.keys() <= set(TIMES):
         return False
     return None in (a.seed, b.seed) or a.seed == b.seed
@@ -298,15 +298,15 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
 
     Repetitions are entries with the same label, or runs whose resolved settings differ only in the
     seed. If a seed occurs twice among such runs, only runs in the same folder are repetitions of
-    each other. Results of such runs under other settings are repetitions if they have the same
-    name.
+    each other. Results that were measured under other settings (variants) are repetitions if their
+    runs are, and if they have the same name.
 
     Members with the same label are told apart by their seed, or by a number if it is not known. The
     mean is named after the common start of the labels, without a ``-seed-`` at its end.
     """
     repeated = _grouped([entry for entry in entries if not entry.variant], _shared_setting)
 
-    # Results under other settings follow their system.
+    # Variants follow the runs that they belong to.
     with_means: list[Entry] = []
     for members in _apart_by_folder(repeated):
         with_means += _with_mean(members)
@@ -336,7 +336,7 @@ def _shared_setting(entry: Entry) -> Any:
 
 
 def _with_mean(members: list[Entry]) -> list[Entry]:
-    """Return repetitions under labels that differ, and their mean if there are several."""
+    """Return the repetitions, with labels that differ, and their mean if there are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
         seeds = [member.seed for member in members]
@@ -365,7 +365,7 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """Yield the groups; a group of runs in which a seed repeats is split by the runs' folder.
+    """Yield the groups of entries; a group of runs is split by folder if a seed occurs twice.
 
     Runs that all have the same label stay together.
     """
@@ -401,6 +401,7 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
 
 
 def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the texts that all of the mappings have under the same key."""
     shared = dict(texts[0])
     for other in texts[1:]:
         shared = {key: text for key, text in shared.items() if other.get(key) == text}
@@ -429,10 +430,10 @@ def join(
     The front is drawn over ``pareto_measures``. By default these are the averages and the geometry
     among the columns, if there are two or more.
     """
-    # Entries with new averages are new objects, so the reference is found again by its place.
+    # Entries with new averages are new objects, so the reference has to be replaced as well.
     levelled, warnings = _level_averages(entries)
-    same_place = zip(entries, levelled, strict=True)
-    reference = next((new for old, new in same_place if old is reference), None)
+    places = [place for place, entry in enumerate(entries) if entry is reference]
+    reference = levelled[places[0]] if places else None
     for entry in levelled:
         warnings += entry.remarks
     columns = tuple(measures) or tuple(_usual_columns(levelled, reference))
@@ -457,6 +458,7 @@ def join(
 
 
 def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[str]:
+    """Return the default columns, which ``join`` describes."""
     if reference is None or reference.kind is not EntryKind.PUBLISHED:
         return in_order(measures_of(entries) - _MINOR)
     others = [entry for entry in entries if entry is not reference]
@@ -490,7 +492,7 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 
     remarks = []
     for key, labels in labels_of.items():
-        if key in _MOVES and _MOVES[key].isdisjoint(measures):
+        if key in _AFFECTED_BY and _AFFECTED_BY[key].isdisjoint(measures):
             continue
         if len(labels) > 1:
             values = [f"{value} in {', '.join(names)}" for value, names in labels.items()]
@@ -507,14 +509,18 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
         # The systems by the kind of their data; the inner dictionary serves as an ordered set.
         systems_on: dict[str, dict[str, None]] = {}
         for data, system in _scored_on(systems, name):
-            kind = data if data in (PUBLISHED, DEMO) else "other data"
-            # The first of the other data stand for them in the remark.
-            notes.setdefault(kind, "" if data == kind else f" ({data})")
+            kind = data
+            note = ""
+            if data not in (PUBLISHED, DEMO):
+                kind = "other data"
+                note = f" ({data})"
+            # Of several other data, the remark names only the first.
+            notes.setdefault(kind, note)
             systems_on.setdefault(kind, {})[system] = None
         if len(systems_on) < 2:
             continue
 
-        # Measures with the same words share a remark.
+        # Measures that the same remark fits share it.
         parts = []
         for kind, labels in systems_on.items():
             parts.append(f"on {kind} in {', '.join(labels)}{notes[kind]}")
@@ -546,10 +552,12 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     for column, name in enumerate(measures):
         sign = 1 if lower_is_better(name) else -1
         points[:, column] = [sign * entry.scores[name] for entry in judged]
-    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points)))
+    on_front = compress(judged, is_pareto_optimal(points))
+    return frozenset(entry.label for entry in on_front)
 
 
 def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
+    """Return the entries that have all of the measures, means in place of their members."""
     wanted = set(measures)
     return [entry for entry in without_members(entries) if entry.scores.keys() >= wanted]
 
@@ -569,7 +577,7 @@ def is_pareto_optimal(points: Floats) -> Booleans:
 def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """Return the tasks that each average of the entries is the mean of.
 
-    An average is left out where no entry has single tasks.
+    An average is left out if no entry with that average has scores of its tasks.
     """
     tasks_of = {}
     for average, tasks in _AVERAGES.items():
@@ -585,14 +593,16 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     levelled = list(entries)
     warnings: list[str] = []
     for average, tasks in _AVERAGES.items():
-        full = frozenset(tasks)
-        subsets = {full.intersection(entry.scores) for entry in levelled if average in entry.scores}
-        nonempty = subsets - {frozenset()}
-        common = full.intersection(*nonempty)
+        all_tasks = frozenset(tasks)
+        averaged = [entry for entry in levelled if average in entry.scores]
+        # The sets of tasks that entries have; an empty one if an entry has only the average.
+        task_sets = {all_tasks.intersection(entry.scores) for entry in averaged}
+        nonempty = task_sets - {frozenset()}
+        common = all_tasks.intersection(*nonempty)
 
-        # Averages stay if all are over the same tasks. One without its tasks can only be compared
-        # with averages over all tasks.
-        if nonempty <= {common} and (common == full or frozenset() not in subsets):
+        # Averages stay if all are over the same tasks. An average alone is taken to be over all
+        # tasks, so it can only be compared with averages over all of them.
+        if nonempty <= {common} and (common == all_tasks or frozenset() not in task_sets):
             continue
         common_tasks = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, common_tasks)

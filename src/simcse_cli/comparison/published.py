@@ -183,7 +183,10 @@ class PublishedTable:
         return {column: self.scaled(value, measure) for column, measure, value in cells}
 
     def cell_measures(self, of_row: Sequence[str | None] = ()) -> Sequence[str | None]:
-        """Return the measure of each column, for a row that may have its own; None if unknown."""
+        """Return the measure of each column, or None where it is unknown.
+
+        ``of_row`` holds the measures of a row that has measures of its own.
+        """
         if self.systems == "columns":
             return [None] * len(self.columns)
         return of_row or self.measures or [None] * len(self.columns)
@@ -253,7 +256,8 @@ def _shipped(name: str) -> Any:
 
 def _build(content: Any, place: str) -> PublishedTable:
     """Return the table in the content of a YAML file; DataError if its format is wrong."""
-    missing = [key for key in _REQUIRED_KEYS if not isinstance(content, dict) or key not in content]
+    known = content if isinstance(content, dict) else {}
+    missing = [key for key in _REQUIRED_KEYS if key not in known]
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
     source_id = str(content["source"])
@@ -281,7 +285,7 @@ def _plain(text: str) -> str:
 
 
 def published_tables(show: str | None) -> Outcome:
-    """Return the list of the published tables, or the table to show."""
+    """Return the published table named ``show``, or the list of all tables if it is None."""
     if show is not None:
         return _show_table(load_table(show))
     shown = columns(

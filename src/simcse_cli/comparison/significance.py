@@ -41,8 +41,13 @@ class TaskTest:
     test: PairedTest
     discordance: Discordance | None = None
     p_corrected: float | None = None
-    p_mcnemar: float | None = None
     p_mcnemar_corrected: float | None = None
+
+    @property
+    def p_mcnemar(self) -> float | None:
+        if self.discordance is None:
+            return None
+        return bootstrap.mcnemar_exact(self.discordance)
 
     def to_json(self) -> dict[str, Any]:
         values = {
@@ -189,7 +194,10 @@ def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.
 
 
 def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
-    """Return the discordance of each task; with several seeds, the hits of each seed instead."""
+    """Return the discordance of each task; with several seeds, the hits of each seed instead.
+
+    The hits are an array ``(seeds, n)`` for each of the two systems.
+    """
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):
         candidate_hits = np.stack([seed[task].correct for seed in candidate])
@@ -206,19 +214,14 @@ def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     The bootstrap tests and the McNemar tests are corrected separately.
     """
     p_values = bootstrap.adjust([task_test.test.p_decisive for task_test in found], correction)
-    mcnemar_p_values = []
-    for task_test in found:
-        if task_test.discordance is not None:
-            mcnemar_p_values.append(bootstrap.mcnemar_exact(task_test.discordance))
-    mcnemar_pairs = zip(
-        mcnemar_p_values, bootstrap.adjust(mcnemar_p_values, correction), strict=True
-    )
+    all_mcnemar = (task_test.p_mcnemar for task_test in found)
+    mcnemar_p_values = [p_value for p_value in all_mcnemar if p_value is not None]
+    mcnemar_corrected = iter(bootstrap.adjust(mcnemar_p_values, correction))
     corrected = []
     for task_test, p_corrected in zip(found, p_values, strict=True):
         test = replace(task_test, p_corrected=p_corrected)
         if test.discordance is not None:
-            p, p_adjusted = next(mcnemar_pairs)
-            test = replace(test, p_mcnemar=p, p_mcnemar_corrected=p_adjusted)
+            test = replace(test, p_mcnemar_corrected=next(mcnemar_corrected))
         corrected.append(test)
     return corrected
 
@@ -227,20 +230,20 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     """Return a sentence for each system, on its mean over the tasks or on its only task."""
     # The dictionary keeps the last test of each system, which is that of the mean, if any.
     last_tests = {(test.suite, test.candidate): test for test in tests}
-    n_tests = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
+    count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
     for test in last_tests.values():
         p_value = test.p_corrected
         if p_value is None:
             p_value = test.test.p_decisive
         words = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
-        where = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {n_tests}"
-        sentences.append(f"{test.candidate}: {words} ({where})")
+        basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
+        sentences.append(f"{test.candidate}: {words} ({basis})")
     return sentences
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return a note for each system that has untested tasks, because they chose its model."""
+    """Return a note for each system on the tasks that are not tested, as they chose its model."""
     # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:

@@ -91,7 +91,7 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
-    """Tell whether the first lines of a text are the rows of a table."""
+    """Tell whether the first lines of a text file look like the rows of a table."""
     if head and head[0].startswith("sep="):
         return True
     return _is_markdown(head) or choose_separator(head, source) != NO_SEPARATOR
@@ -119,7 +119,7 @@ def _wikiauto_columns(line: str) -> tuple[str, ...]:
 
 
 def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
-    """Yield the first seven cells of each row, with quotes kept, as the protocol reads them."""
+    """Yield the seven cells of each row of an STS-B file; quotes are kept, as in SentEval."""
     n_columns = len(STSB_COLUMNS)
     for number, line in enumerate(lines, start=1):
         cells = line.split("\t")
@@ -190,7 +190,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
         return _Fit(separator, [], error=broken)
     _, first = rows[0]
     has_names = len(first) > 1 and any(map(names.is_known, first))
-    if separator == "," and not has_names and _cuts_nothing(head):
+    if separator == "," and not has_names and _commas_belong_to_text(head):
         return _Fit(separator, [])
 
     # Most rows need two cells, and none may have more than row 1. Usual names in row 1 are
@@ -212,7 +212,7 @@ def _width(cells: Sequence[str]) -> int:
     return n_cells
 
 
-def _cuts_nothing(head: Sequence[str]) -> bool:
+def _commas_belong_to_text(head: Sequence[str]) -> bool:
     """Tell whether all commas in lines without quotes belong to prose or to numbers."""
     bare = [line for line in head if "," in line and '"' not in line]
     return bool(bare) and "," not in _NO_CUT.sub("", "\n".join(bare))
@@ -279,6 +279,7 @@ def _cells(
 
 
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Cells]:
+    """Yield the rows that the rules of CSV give; raise DataError where a line breaks them."""
     # A quoted cell may span lines, and the reader keeps only the line ends that it gets.
     ended_lines = (line + "\n" for line in lines)
     reader = csv.reader(ended_lines, delimiter=separator, strict=True)
@@ -304,7 +305,7 @@ def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
 
 
 def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
-    """Yield the cells between separators, without the quotes that surely enclose a cell."""
+    """Yield the rows that splitting at the separator gives; ``_unquote`` removes some quotes."""
     for number, line in enumerate(lines, start=1):
         if '"' in line:
             yield number, list(map(_unquote, line.split(separator)))
@@ -371,7 +372,10 @@ def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:
 
 
 def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[Cells]:
-    """Yield each row with one cell per column; empty cells at its end are added or cut."""
+    """Yield each row with one cell per column; empty cells at its end are added or cut.
+
+    Raise DataError for a row with more cells that are not empty.
+    """
     for number, cells in rows:
         if len(cells) != n_columns:
             if _width(cells) > n_columns:
@@ -382,10 +386,11 @@ def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[C
 
 def _without_titles(rows: list[Cells]) -> list[Cells]:
     """Return the rows without the titles, at most three, that reports have above a table."""
-    n_titles = 0
-    while n_titles < min(3, len(rows) - 2) and _is_title(rows[n_titles][1], rows[n_titles + 1 :]):
-        n_titles += 1
-    return rows[n_titles:]
+    for _ in range(3):
+        if len(rows) < 3 or not _is_title(rows[0][1], rows[1:]):
+            break
+        rows = rows[1:]
+    return rows
 
 
 def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:

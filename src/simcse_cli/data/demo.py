@@ -124,8 +124,8 @@ def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
 def write_demo_corpus(corpus: DemoCorpus, folder: Path, *, force: bool = False) -> dict[Path, int]:
     """Write the corpus below ``folder`` and return its files with their numbers of rows.
 
-    Files that are right already are kept. Without ``force``, nothing is written if another file has
-    one of the names.
+    Files that have the right content already are kept. Without ``force``, an error is raised before
+    anything is written if one of the files exists with other content.
     """
     counts: dict[Path, int] = {}
     to_write: dict[Path, str] = {}

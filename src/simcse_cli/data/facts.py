@@ -70,7 +70,10 @@ class ColumnFacts:
 
     @property
     def can_hold_texts_if_named(self) -> bool:
-        """Tell whether the column can hold texts if its name says so: a few that recur will do."""
+        """Tell whether the column can hold texts, provided that its name speaks for texts.
+
+        Then a few words that recur are enough.
+        """
         return self.can_hold_texts or (self.repeats_words and len(self.values) > 1)
 
     @property
@@ -156,6 +159,6 @@ def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
-    """Return the columns of texts whose name allows it, or those of words if there are none."""
+    """Return the columns of texts, or of words if there are none, whose name allows texts."""
     fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
     return [column for column in fitting if column.kind is not Kind.WORD] or fitting

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
@@ -73,10 +73,11 @@ class FileSet:
 
         # An output in a folder that is read would become an input.
         folder = Path(source).resolve()
-        to_file = output not in (None, STDIO)
-        if to_file and folder.is_dir() and Path(output or STDIO).resolve().is_relative_to(folder):
-            what = f"{output} is in the input folder, where it would be read"
-            raise UsageError(what, option="--output")
+        if output is not None and output != STDIO and folder.is_dir():
+            is_inside = Path(output).resolve().is_relative_to(folder)
+            if is_inside:
+                what = f"{output} is in the input folder, where it would be read"
+                raise UsageError(what, option="--output")
         if not files:
             raise DataError(
                 f"{source} holds no file with sentences",
@@ -100,7 +101,7 @@ class FileSet:
         return exists and not self.is_stored
 
     def _check_formats(self, *, asks_text_per: bool) -> None:
-        """Raise DataError for files of several formats, and for text files like documents.
+        """Raise DataError for files of several formats, and for text files that may be documents.
 
         ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
         several text files with blank lines are refused, as each may be one document.
@@ -204,7 +205,10 @@ class FileSet:
     def _rows(
         self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
     ) -> Iterator[_Item]:
-        """Yield what ``read`` gives for the rows from ``start`` to ``stop``, across all files."""
+        """Yield what ``read`` gives for the rows from ``start`` to ``stop``, across all files.
+
+        ``read`` takes a file, and the number of its rows to skip.
+        """
 
         # Rows are counted only where some are skipped: counting may read a file.
         def rows_from(skipped: int) -> Iterator[_Item]:
@@ -220,7 +224,7 @@ class FileSet:
 
 
 def _listed(source: str) -> list[str] | None:
-    """Return the files of a folder or glob that hold something; None for a single input."""
+    """Return the files of a folder or glob that are not empty; None for a single input."""
     if is_remote(source):
         return _listed_remotely(source)
     path = Path(source)
@@ -242,11 +246,9 @@ def _listed_remotely(source: str) -> list[str] | None:
 
     # The folder ends where the first wildcard begins.
     parts = source.split("/")
-    n_plain = 0
-    while n_plain < len(parts) and not _WILD.search(parts[n_plain]):
-        n_plain += 1
-    folder = "/".join(parts[:n_plain])
-    pattern = "/".join(parts[n_plain:])
+    plain = list(takewhile(lambda part: not _WILD.search(part), parts))
+    folder = "/".join(plain)
+    pattern = "/".join(parts[len(plain) :])
 
     system, path = file_system(folder)
     with foreign_format(source, "a file or folder that can be reached"):

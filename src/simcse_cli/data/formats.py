@@ -74,10 +74,10 @@ def source_name(source: InputPath) -> str:
 
 # ------------------------------------------------------------------ text
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
-    """Return a text file as a table, and whether it is plain text: lines of single texts.
+    """Return a text file as a table, and whether it is plain text, whose lines are single texts.
 
-    If ``single`` texts are wanted, it is plain with two exceptions: the first lines are JSON
-    objects, or an option speaks of cells and their layout is given or can be seen.
+    With ``single``, the caller wants single texts. Then the file is plain text unless its first
+    lines are JSON objects, or an option of the user speaks of cells, whose layout is given or seen.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -89,6 +89,8 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     may_be_table = not single or given.wants_table
     if may_be_table and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
+
+    # Each line is a row of one cell.
     rows = enumerate(([line] for line in lines), start=1)
     if not single:
         return Grid(name, ("1",) if head else (), rows, is_named=False), False
@@ -177,7 +179,10 @@ def _json_items(lines: Iterable[str], name: str) -> _Records:
 
 
 def _items_of(value: Any, name: str) -> list[Any]:
-    """Return the rows in an object: its only list, its lists side by side, or itself."""
+    """Return the rows in the JSON object of a file.
+
+    They are the items of its only list, or its lists are the columns, or it is the only row itself.
+    """
     if not isinstance(value, dict) or not value:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
 
@@ -192,7 +197,7 @@ def _items_of(value: Any, name: str) -> list[Any]:
     # Lists of plain values, equally long, are the columns of a table.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
-    if is_row and not any(map(_is_objects, columns)):
+    if is_row and not any(map(_is_object_list, columns)):
         return [value]
     key = next(iter(lists or value))
     what = f"an object of {len(value):,} values that is no table"
@@ -252,13 +257,13 @@ def _json_kind(value: Any) -> str:
     return f"a JSON {type(value).__name__}"
 
 
-def _is_objects(value: Any) -> bool:
+def _is_object_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
     """Tell whether a list of objects holds another list of objects."""
-    if _is_objects(value):
+    if _is_object_list(value):
         return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
     if isinstance(value, dict):
         return any(_has_nested_objects(child, in_list=in_list) for child in value.values())
@@ -268,7 +273,7 @@ def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values in objects and lists of objects with their paths: ``turns.0.content``."""
     for name, child in value.items():
-        if _is_objects(child):
+        if _is_object_list(child):
             child = _numbered(child, 0)
         if isinstance(child, dict) and child:
             yield from _flat(child, f"{prefix}{name}.")
@@ -316,7 +321,7 @@ def _sheet_text(cell: Any) -> str:
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
-    """Open the first rows only; ``Table`` then reads the columns that it needs of all rows."""
+    """Open the first rows only; ``Table`` reads the others itself, with the columns it needs."""
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
     return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))
 
@@ -412,7 +417,7 @@ def parse_hub_source(source: str) -> tuple[str, str | None, str]:
 
 
 def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Hub dataset as a stream, or of a saved one, ``hf:///FOLDER:SPLIT``."""
+    """Stream the rows of a Hub dataset, or of a saved one (``hf:///FOLDER:SPLIT``)."""
     import datasets  # takes two seconds, and other formats do not need it
 
     name, config, split = parse_hub_source(source)
@@ -430,6 +435,7 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
 
 
 def _saved_rows(source: str, name: str, split: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split of the saved dataset in the folder ``name``."""
     import datasets  # see _hub_rows
 
     # A saved dataset may have one split or several.

@@ -91,7 +91,8 @@ class Given:
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
         """Return the same choices with one column of texts, or with a template of several columns.
 
-        ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``; ``text`` is the template.
+        ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``; ``text`` is the template. Columns
+        in ``beside`` are read for something else than texts.
         """
         given = replace(self, roles=("text",), beside=beside)
         if text is not None:
@@ -127,9 +128,10 @@ def parse_columns(
     # The text is a line of CSV, so that a quoted name may hold a comma. Names alone get the roles
     # in their order.
     try:
-        parts = list(map(str.strip, next(csv.reader([text]), [])))
+        cells = next(csv.reader([text]), [])
     except csv.Error:  # a line end without quotes
         raise UsageError(f"{text!r} is no list of columns", option=option) from None
+    parts = list(map(str.strip, cells))
     if "=" not in "".join(parts) and len(parts) <= len(roles):
         parts = list(map("{}={}".format, roles, parts))
 

@@ -52,8 +52,10 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     is_usual = any(map(names.is_known, first)) or names.are_languages(first)
     if is_usual and False not in votes:
         return Header(True)
+    if len(votes) > 1:
+        return Header(None)
     if votes:
-        return Header(votes.pop() if len(votes) == 1 else None)
+        return Header(votes.pop())
     if not below:
         return Header(False)
     if len(rows) >= _LEAST_LABELS and _any_label_recurs(first, columns):
@@ -62,6 +64,7 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
 
 
 def _holds_name(first: Sequence[str], given_names: Iterable[str]) -> bool:
+    """Tell whether row 1 has one of the names that the user typed; numbers are no names."""
     folded = set(map(names.fold, first))
     return any(not name.isdigit() and names.fold(name) in folded for name in given_names)
 
@@ -79,7 +82,10 @@ def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return the votes of columns of numbers, ids, dates and lists: is row 1 a header?"""
+    """Return whether row 1 is a header by each column of numbers, ids, dates or lists.
+
+    By such a column it is a header if its cell is of another kind than the cells below.
+    """
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
         kind = kinds.kind_of(column)
@@ -99,6 +105,7 @@ def _are_numbers(column: Sequence[str]) -> bool:
 
 
 def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
+    """Tell whether a cell fits a column of a kind, whose cells may all be numbers."""
     if is_numbers:
         return kinds.to_number(cell) is not None
     if kind is Kind.DATE:
@@ -163,8 +170,10 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 def _end_mark(text: str) -> str:
     """Return the mark at the end of a text, the same for all scripts; "" for none."""
     last = text.rstrip("\"'”’»」』)）] ")[-1:]
-    if last in ".。।":  # also true of an empty text, as "" is in every string
-        return last and "."
+    if not last:
+        return ""
+    if last in ".。।":
+        return "."
     if last in "?？؟":
         return "?"
     if last in "!！":

@@ -13,7 +13,11 @@ from simcse_cli.errors import DataError
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, naming two rows, unless all ids differ; 8 bytes are held for each id."""
+    """Raise DataError, which names two rows, unless all ids differ.
+
+    ``read`` returns the ids; it is called again to name the repeated one, as only 8 bytes are held
+    for each id.
+    """
     digests = array("Q")
     for cell in read():
         digests.append(digest_keys([cell_text(cell)]))

@@ -70,9 +70,10 @@ class Roles:
 
 # ------------------------------------------------------------------ which rows are pairs
 def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
-    """Return the roles, with a column of labels if one tells which rows are pairs.
+    """Return the roles, and add a column of labels if one tells which rows are pairs.
 
-    Raise UndecidedError where a column may tell it, but what its values mean is not known.
+    Raise UndecidedError if a column seems to tell which rows are pairs, but has values whose
+    meaning is not known.
     """
     keeps = frozenset(value.strip().lower() for value in facts.given.keep_labels)
     label = named.get("label")
@@ -95,7 +96,10 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
 
 
 def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts | None:
-    """Return the column whose labels tell which rows are pairs, or None if all are."""
+    """Return the column whose labels tell which rows are pairs, or None if all rows are pairs.
+
+    ``is_kept`` says that the user named labels whose rows are kept.
+    """
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
     if is_kept:
@@ -132,7 +136,7 @@ def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
 
 
 def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> UndecidedError:
-    """Return the question which values of a column mark the rows that are pairs."""
+    """Return an error that asks which values of a column mark the rows that are pairs."""
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
@@ -207,7 +211,10 @@ def _find_label(
     named: Mapping[str, ColumnFacts],
     *tests: Callable[[ColumnFacts], bool],
 ) -> ColumnFacts:
-    """Return the column that is named, has a usual name, or is the only one to pass a test."""
+    """Return the column that is named, has a usual name, or is the only one to pass a test.
+
+    The first of the ``tests`` that some column passes decides.
+    """
     if "label" in named:
         return named["label"]
     # The names of splits would pass for labels.
@@ -229,7 +236,7 @@ def _find_label(
 
 
 def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> UndecidedError:
-    """Return the question which of some columns has a role."""
+    """Return an error that asks which of some columns has a role."""
     what = f"no column looks like the {role}"
     if len(among) > 1:
         what = f"{len(among)} columns may hold the {role}"
@@ -250,4 +257,5 @@ def _free(facts: Facts, found: Found) -> list[ColumnFacts]:
 
 
 def _pair(found: Found) -> dict[str, ColumnFacts]:
+    """Return the columns of both sides by their role, without hard negatives."""
     return {role: columns[0] for role, columns in found.items() if role != "hard_negative"}

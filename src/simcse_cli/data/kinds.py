@@ -175,15 +175,15 @@ def is_judgement(cells: Iterable[str]) -> bool:
 
 
 _SCRIPT_NAMES = (
-    *("Latin", "Han", "Hiragana", "Katakana", "Hangul", "Cyrillic", "Greek", "Arabic", "Hebrew"),
-    *("Devanagari", "Thai", "Bengali", "Tamil", "Telugu", "Gujarati", "Georgian", "Armenian"),
+    "Latin Han Hiragana Katakana Hangul Cyrillic Greek Arabic Hebrew "
+    "Devanagari Thai Bengali Tamil Telugu Gujarati Georgian Armenian"
 )
-_SCRIPTS = {name: regex.compile(rf"\p{{{name}}}") for name in _SCRIPT_NAMES}
+_SCRIPTS = {name: regex.compile(rf"\p{{{name}}}") for name in _SCRIPT_NAMES.split()}
 _JAPANESE = {"Han", "Hiragana", "Katakana"}
 
 
 def scripts_of(text: str) -> set[str]:
-    """Return the scripts in a text; those that Japanese mixes are one, ``Han``."""
+    """Return the scripts in a text; Hiragana and Katakana, which Japanese mixes in, are ``Han``."""
     if text.isascii():
         return {"Latin"} if any(map(str.isalpha, text)) else set()
     scripts = set()

@@ -119,6 +119,7 @@ def cache_of(revision: str) -> Iterator[None]:
 
 
 def is_reachable(endpoint: str) -> bool:
+    """Tell whether a server accepts connections; behind a proxy, assume that it does."""
     # A proxy may reach what this machine cannot reach directly.
     if any(map(os.environ.get, ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"))):
         return True

@@ -129,7 +129,7 @@ def are_couple(first: str, second: str) -> bool:
     right = fold(second)
     for pattern in (_AT_END, _AT_START):
         if {*pattern.findall(left), *pattern.findall(right)} in _ENDS:
-            rest = pattern.sub("", left)
-            if rest and rest == pattern.sub("", right):
+            stem = pattern.sub("", left)
+            if stem and stem == pattern.sub("", right):
                 return True
     return False

@@ -69,9 +69,10 @@ class PackedTexts(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: Any) -> str | list[str]:
-        if isinstance(row, slice):
-            return list(map(self._text, range(*row.indices(len(self)))))
-        return self._text(range(len(self))[row])
+        rows = range(len(self))[row]
+        if isinstance(rows, range):
+            return list(map(self._text, rows))
+        return self._text(rows)
 
     def _text(self, row: int) -> str:
         start = self.ends.item(row - 1) if row else 0

@@ -38,7 +38,7 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 @dataclass(frozen=True)
 class NumberedTexts:
-    """Sentences with their ids; without given ones these are their numbers, from 1."""
+    """Sentences with their ids; if none are given, the ids are numbers from 1."""
 
     sentences: Sequence[str]
     given_ids: Sequence[str] | None = None
@@ -84,6 +84,7 @@ def read_texts(
 
 
 def _of_several(files: FileSet, id_column: str | None) -> NumberedTexts:
+    """Return the sentences of several files, with the ids of ``id_column`` if it is given."""
     texts = PackedTexts.of(files.sentences())
     if id_column is None:
         return NumberedTexts(texts)
@@ -160,7 +161,7 @@ def _by_group(
 def _by_id(
     path: Path | str, rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return the relevant rows of each query, of judgements by id in three or four columns."""
+    """Return the relevant rows of each query, from judgements that name both sides by their id."""
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
     for line_no, (query, *_, document, relevance) in rows:

@@ -110,6 +110,7 @@ def _of_template(facts: Facts, name: str) -> ColumnFacts:
 
 
 def _has_views(facts: Facts, named: Mapping[str, ColumnFacts]) -> bool:
+    """Tell whether the user named a positive, or the table has the names anchor and positive."""
     if "positive" in named:
         return True
     return facts.grid.is_named and None not in map(facts.find, POSITIONAL[:2])
@@ -162,6 +163,7 @@ def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
 
 
 def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:
+    """Return the column of classes if the user named it or it has a usual name."""
     if "label" in named:
         return named["label"]
     for name in names.LABELS:

@@ -106,12 +106,13 @@ class _Sides:
         return found
 
     def _is_set(self) -> bool:
+        """Tell whether the only column holds lists of texts that all mean the same."""
         grid = self.facts.grid
         is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
 
     def _pair(self, anchor: ColumnFacts | None, positive: ColumnFacts | None) -> _Triplet:
-        """Find the sides that the user did not name."""
+        """Return anchor, positive and hard negatives; the sides given as None are searched."""
         negatives = self.facts.hard_negatives()
         anchors = self._strong("anchor", anchor, (*negatives, positive))
         positives = self._strong("positive", positive, (*negatives, anchor))
@@ -138,7 +139,10 @@ class _Sides:
     def _strong(
         self, role: str, given: ColumnFacts | None, others: Sequence[ColumnFacts | None]
     ) -> list[ColumnFacts]:
-        """Return the columns that may be a side: the given one, or those with a strong name."""
+        """Return the columns that may be a side: the given one, or those with a strong name.
+
+        Columns that are among the ``others`` have another role already.
+        """
         candidates = self.facts.strong(role) if given is None else [given]
         return [column for column in candidates if column not in others]
 
@@ -184,6 +188,7 @@ class _Sides:
         raise self._which_pair(texts)
 
     def _weak_couples(self, fitting: Sequence[ColumnFacts]) -> list[_Pair]:
+        """Return the pairs of columns with names such as title and body, if each occurs once."""
         weak_pairs = []
         for left, right in names.WEAK_COUPLES:
             lefts = by_name(fitting, left)
@@ -204,7 +209,7 @@ class _Sides:
         raise UndecidedError(what, self._choices(texts))
 
     def _which_pair(self, texts: Sequence[ColumnFacts]) -> UndecidedError:
-        """Return the question which two of some columns are the pair."""
+        """Return an error that asks which two of some columns are the pair."""
         if len(texts) < 2:
             return self._too_few_texts()
         choices = self._choices(texts)
@@ -217,7 +222,7 @@ class _Sides:
         return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _too_few_texts(self) -> UndecidedError:
-        """Return the question for a table with fewer than two columns that look like texts."""
+        """Return the error for a table with fewer than two columns that look like texts."""
         filled = [column for column in self.facts.columns if column.kind is not Kind.EMPTY]
         what = "a single column, two texts are needed"
         if len(filled) > 1:

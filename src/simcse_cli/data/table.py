@@ -87,6 +87,7 @@ class Table:
         return self._given.template is not None
 
     def _read(self) -> TableReading:
+        """Open the input, and decide what its columns are."""
         if self.form is FileFormat.TEXT:
             single = self._job.is_single or self._job is Job.LINT
             grid, is_text = formats.open_text(self._source, self._given, single=single)
@@ -99,6 +100,7 @@ class Table:
         return TableReading(grid, decide(grid, self._job, self._given))
 
     def _tell(self, reading: TableReading) -> None:
+        """Tell the user how the table is read, and what may be wrong with that."""
         told = self._given.told
         for note in reading.grid.notes:
             told.info(note)
@@ -127,7 +129,8 @@ class Table:
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
             (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
-        n_cells = 1 + next(filter(str.strip, lines)).count(separator)
+        first_line = next(filter(str.strip, lines))
+        n_cells = 1 + first_line.count(separator)
         # The sample ends at 100 lines, so the number of lines of a longer file is unknown.
         which_lines = str(len(lines)) if len(lines) < 100 else "its"
         self._given.told.info(
@@ -139,7 +142,10 @@ class Table:
     def rows(
         self, *roles: str, start: int = 0, beside: Sequence[int] = ()
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield each row as its number and its cells in the columns ``roles`` and ``beside``."""
+        """Yield the number of each row and its cells in the columns of some roles.
+
+        The cells in the columns at the places ``beside`` follow; rows before ``start`` are skipped.
+        """
         reading = self.reading
         chosen = reading.places(*roles)
         others = reading.grid.names_at(beside)
@@ -162,7 +168,11 @@ class Table:
         *,
         may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row, and its cells in the chosen columns."""
+        """Yield the number of each row, and its cells in the chosen columns.
+
+        ``choose_columns`` and ``may_lack`` say what to do with rows that lack some of the columns,
+        as ``Grid.pick`` explains.
+        """
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:
             return self._parquet_cells(grid.names_at(chosen), start)
@@ -270,9 +280,10 @@ class Table:
                     yield tuple(map(line, row))
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
-        """Return the texts in a cell, of which a list has several, without blank and missing ones.
+        """Return the texts in a cell, each on one line, without blank and missing ones.
 
-        Each text is on one line. ``is_list`` means that the column holds lists.
+        A cell with a list has several texts. ``is_list`` means that the column holds lists, so that
+        a cell may spell one.
         """
         if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
             cell = items
@@ -289,6 +300,7 @@ class Table:
         return (cell for _, (cell,) in self._pick((self._place_of(name),), start))
 
     def _place_of(self, name: str) -> int:
+        """Return the place of the column with a name or number; raise DataError without one."""
         grid = self.reading.grid
         if grid.is_named and name in grid.names:
             return grid.names.index(name)
@@ -323,5 +335,5 @@ class Table:
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Return all rows, after reading the first: a missing file or column raises its error here."""
+    """Return the rows again, after reading the first, so that a missing file is an error here."""
     return chain(list(islice(rows, 1)), rows)

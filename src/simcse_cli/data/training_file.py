@@ -42,9 +42,10 @@ class StoredRows(Sequence[Row]):
     @overload
     def __getitem__(self, index: slice) -> list[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return list(map(self.__getitem__, range(*index.indices(len(self)))))
-        first = range(len(self))[index] * self._width
+        rows = range(len(self))[index]
+        if isinstance(rows, range):
+            return list(map(self.__getitem__, rows))
+        first = rows * self._width
         return tuple(self._texts[first : first + self._width])
 
 
@@ -69,7 +70,7 @@ class TrainingRows:
 
 
 def _digest(source: str | Path, lines: Iterator[str]) -> str:
-    """Return the SHA-256 of a file, or over the lines of another source, such as stdin."""
+    """Return the SHA-256 of a file, or of ``lines`` if the source is no file, such as stdin."""
     if str(source) != STDIO and Path(source).is_file():
         return sha256_file(source)
     state = hashlib.sha256()
@@ -125,7 +126,11 @@ def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
 def _expanded(
     table: Table, chosen: Sequence[tuple[int, ...]], cells: Sequence[Any]
 ) -> Iterator[Row]:
-    """Yield the rows of one row of a table, combining the items of its lists in turn."""
+    """Yield the training rows in one row of a table: row i has item i of each list.
+
+    A list that is shorter than the others begins again. ``chosen`` holds the places of the columns
+    of each role, and ``cells`` the cells of all of them.
+    """
     # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []
     remaining = iter(cells)
@@ -151,6 +156,7 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 
 
 def _is_pair(label: str, roles: Roles, place: str) -> bool:
+    """Tell whether a label marks a pair; raise DataError if its meaning is not known."""
     is_pair = roles.is_pair(label)
     if is_pair is None:
         raise DataError(
@@ -167,9 +173,9 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk.
 
-    Rows with an empty text are dropped and counted. If a row may be a single text (``n_columns`` is
-    1), lines of text and tables give single texts, or pairs under the names anchor and positive;
-    else tables give pairs or triplets.
+    Rows with an empty text are dropped and counted. ``n_columns`` is the least number of texts that
+    a row needs: with 1, rows are single texts, or pairs if columns are named anchor and positive;
+    with more, they are pairs or triplets.
     """
     table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
     name = table.name
@@ -218,10 +224,7 @@ def split_documents(lines: Iterable[str]) -> list[list[str]]:
 
 
 def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) -> TrainingDocuments:
-    """Return the documents of a file.
-
-    Blank lines of a text separate them; in a table each row is one.
-    """
+    """Return the documents of a file: the texts between blank lines, or each row of a table."""
     table = Table(source, Job.TEXTS, given)
     name = table.name
     lines = list(table.texts())
@@ -242,7 +245,7 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Return the rows of several files as one, with the number of rows and weight of each file."""
+    """Return the rows of several files as one; each part is a file's rows and its weight."""
     files, weights = zip(*parts, strict=True)
     first = files[0]
     for file in files:

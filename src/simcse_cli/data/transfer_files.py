@@ -189,6 +189,7 @@ _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "d
 
 
 def _rank_of_label(label: str) -> tuple[bool, int, str]:
+    """Return a key that sorts whole numbers by value, and all other labels behind them."""
     if label.isdecimal():
         return False, int(label), label
     return True, 0, label
@@ -211,18 +212,23 @@ def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> Tra
 
 
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
-    """Yield the lines of ``str.splitlines``: the protocol also breaks at form feeds and U+0085."""
-    for line in require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1").splitlines():
+    """Yield the lines of a file, all with the same label.
+
+    As in the protocol, lines also end at form feeds and U+0085, as ``str.splitlines`` has it.
+    """
+    text = require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1")
+    for line in text.splitlines():
         yield one_line(line), "", label
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
     """Yield the questions of lines such as ``NUM:dist How far is it ?``, with coarse classes."""
     for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
-        kind, _, rest = line.strip().partition(":")
+        kind, _, class_and_question = line.strip().partition(":")
         if kind not in TREC_CLASSES:
             raise malformed(path, line_no, f"class {kind!r}, need one of {', '.join(TREC_CLASSES)}")
-        yield one_line(rest.partition(" ")[2]), "", TREC_CLASSES.index(kind)
+        _, _, question = class_and_question.partition(" ")
+        yield one_line(question), "", TREC_CLASSES.index(kind)
 
 
 def _sst2_rows(path: Path) -> Iterator[_Row]:

@@ -11,7 +11,6 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -85,6 +84,7 @@ def open_rows(
 def _open_text(
     output: Path | str, *, force: bool, companions: Callable[[Path], object]
 ) -> Iterator[TextIO]:
+    """Yield a text stream that becomes the output, packed if its name ends in ``.gz``."""
     if Path(output).suffix != ".gz":
         with atomic_text(output, force=force, companions=companions) as stream:
             yield stream
@@ -100,11 +100,17 @@ def _open_text(
 
 
 def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Callable[[Row], object]:
+    """Write the header, if the format has one, and return a function that writes a row."""
     if fmt is FileFormat.TEXT:
         return lambda row: stream.write(f"{row[0]}\n")
     if fmt is FileFormat.JSONL:
-        dump = partial(json.dumps, ensure_ascii=False, default=cell_text)  # such as a date
-        return lambda row: stream.write(dump(dict(zip(columns, row, strict=True))) + "\n")
+
+        def write_object(row: Row) -> None:
+            record = dict(zip(columns, row, strict=True))
+            # Values that JSON lacks, such as dates, are written as texts.
+            stream.write(json.dumps(record, ensure_ascii=False, default=cell_text) + "\n")
+
+        return write_object
     # Clean texts hold neither tabs nor line ends, so that nothing has to be quoted.
     if fmt is FileFormat.TSV:
         stream.write("\t".join(columns) + "\n")

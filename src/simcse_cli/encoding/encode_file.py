@@ -139,8 +139,8 @@ def _encode_shard(
     progress: Progress,
 ) -> None:
     """Encode one shard of the input into a file beside the output."""
-    number, of = parts.parse_shard(shard)
-    part = parts.cut(sum(files.counts), of)[number - 1]
+    number, n_shards = parts.parse_shard(shard)
+    part = parts.cut(sum(files.counts), n_shards)[number - 1]
     if not part.n_rows:
         progress.info(
             f"shard {shard} is empty: a shard is of whole windows of "
@@ -161,10 +161,12 @@ def _encode_folder(
 
     # This job is one of several shards or processes, and takes its share of the parts.
     number = processes.process_rank() + 1
-    of = processes.process_count()
+    n_jobs = processes.process_count()
     if options.shard is not None:
-        number, of = parts.parse_shard(options.shard)
-    own_parts = all_parts[len(all_parts) * (number - 1) // of : len(all_parts) * number // of]
+        number, n_jobs = parts.parse_shard(options.shard)
+    start = len(all_parts) * (number - 1) // n_jobs
+    stop = len(all_parts) * number // n_jobs
+    own_parts = all_parts[start:stop]
     outputs = [(parts.part_file(folder, part), part) for part in own_parts]
     names = [output.rpartition("/")[2] for output, _ in outputs]
     claim_folder(folder, names, len(all_parts), options)
@@ -189,8 +191,9 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
     with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
         for output, part in outputs:
             inner = InsideTask(task)
+            n_in_part = encode_part(writer, output, part, inner)
             # Rows that the part did not report, such as those of an interrupted run, count now.
-            task.advance(encode_part(writer, output, part, inner) - inner.n_done)
+            task.advance(n_in_part - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
     writer.encode.model.warn_truncated(progress)
@@ -247,8 +250,9 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
         if output == STDIO:
             raise UsageError("needs a file or a folder: -o FILE.parquet", option="--id-column")
         if cut_by is not None and is_one_file and names_file(Path(output)) is not None:
-            what = "needs parts with columns: a folder, .parquet or .jsonl"
-            raise UsageError(what, option="--id-column")
+            raise UsageError(
+                "needs parts with columns: a folder, .parquet or .jsonl", option="--id-column"
+            )
     if options.shard is not None:
         parts.parse_shard(options.shard)
 
@@ -283,6 +287,7 @@ def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
     """Return what the user says about a table of pairs."""
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
-        what = "need two names with --pairs, as in question1,question2"
-        raise UsageError(what, option="--column")
+        raise UsageError(
+            "need two names with --pairs, as in question1,question2", option="--column"
+        )
     return Given.of(options, names, roles=PAIR, progress=progress)

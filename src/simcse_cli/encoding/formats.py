@@ -59,8 +59,10 @@ def vector_file(path: Path) -> VectorFile:
     try:
         return VectorFile(path.suffix.lower())
     except ValueError:
-        what = f"-o {path}: unknown ending {path.suffix or '(none)'!r}"
-        raise ConfigError(what, hint=f"use one of {', '.join(VectorFile)}") from None
+        raise ConfigError(
+            f"-o {path}: unknown ending {path.suffix or '(none)'!r}",
+            hint=f"use one of {', '.join(VectorFile)}",
+        ) from None
 
 
 def stored_width(kind: VectorType, dim: int) -> int:
@@ -86,8 +88,9 @@ def quantize(vectors: Floats32, kind: VectorType) -> Array:
             with np.errstate(over="ignore"):  # an overflow is an error below, not a warning
                 stored = vectors.astype(STORED[kind], copy=False)
             if not np.isfinite(stored).all():
-                what = f"a component is too large for {kind}"
-                raise DataError(what, hint="store them with --dtype float32")
+                raise DataError(
+                    f"a component is too large for {kind}", hint="store them with --dtype float32"
+                )
             return stored
 
 
@@ -122,8 +125,10 @@ def finish_file(
         if form is VectorFile.NPZ:
             _write_archive(target, stream, _header(form, dtype, shape))
         elif form is VectorFile.JSONL:
-            fields = repeat({}, shape[0]) if ids is None else ({"id": row_id} for row_id in ids)
-            _write_lines(target, blocks, texts, fields)
+            names: Iterable[dict[str, Any]] = repeat({}, shape[0])
+            if ids is not None:
+                names = ({"id": row_id} for row_id in ids)
+            _write_lines(target, blocks, texts, names)
         else:
             # Even without rows, one empty block gives the file its columns.
             first = next(blocks, np.empty((0, shape[1]), dtype))
@@ -214,8 +219,10 @@ def _table(
         try:
             columns["id"] = pa.array([next(ids) for _ in block], kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            what = f"the ids are of several types ({reason_of(error)})"
-            raise DataError(what, hint="choose another --id-column") from error
+            raise DataError(
+                f"the ids are of several types ({reason_of(error)})",
+                hint="choose another --id-column",
+            ) from error
     columns["text"] = pa.array([next(texts) for _ in block], pa.string())
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
     return pa.table(columns)

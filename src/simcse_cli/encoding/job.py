@@ -56,8 +56,9 @@ class EncodeJob:
         if number >= 0:  # there was at least one window
             return
         if self.total:
-            what = "the input has changed while it was read"
-            raise DataError(what, hint="give a copy that nobody writes to")
+            raise DataError(
+                "the input has changed while it was read", hint="give a copy that nobody writes to"
+            )
         if self.total is None:
             raise DataError("the input is empty", hint="give a file with one sentence a line")
 

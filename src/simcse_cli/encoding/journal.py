@@ -24,7 +24,7 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: its number of rows, the sizes of its rows and texts, and two SHA-256.
+    """A finished window: its number of rows, the sizes of its rows and texts, and two digests.
 
     ``read`` is the digest of its sentences. ``written`` is that of its stored rows and texts.
     """
@@ -113,15 +113,14 @@ class Journal:
                     self.windows.append(checked(facts, _Window, "a window"))
         except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             if not self.settings:
-                what = f"{self._journal} is damaged"
-                raise DataError(what, hint="start again with --force, which drops it") from error
+                raise DataError(
+                    f"{self._journal} is damaged", hint="start again with --force, which drops it"
+                ) from error
 
     def finished_rows(self, output: Path) -> int | None:
         """Return the number of rows if the output is the file that the journal calls finished."""
-        # The second test is whether the journal holds every entry of the file's identity.
-        if not output.exists() or self._finished | _identity(output) != self._finished:
-            return None
-        return self._finished.get("rows")
+        is_recorded = output.exists() and _identity(output).items() <= self._finished.items()
+        return self._finished.get("rows") if is_recorded else None
 
     def resume(self, progress: Progress) -> None:
         """Read the journal of an interrupted job, and keep the windows before the first damage.

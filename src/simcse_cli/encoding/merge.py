@@ -97,8 +97,7 @@ def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: Progre
                 whole.add(rows, texts)
             # A side file need not hold digests (see `_NEEDED`).
             if "rows_sha256" in side and side | digest.facts() != side:
-                what = f"{path} is not what its side file describes"
-                raise DataError(what, hint=formats.DAMAGED)
+                raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
     return has_ids
 
 
@@ -122,28 +121,34 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         if named is None:
             continue
         if not file.is_file():
-            hint = "remove it, or encode the shard again with --force"
-            raise DataError(f"{file} is no file", hint=hint)
+            raise DataError(
+                f"{file} is no file", hint="remove it, or encode the shard again with --force"
+            )
         files_by_total.setdefault(int(named["of"]), {})[int(named["number"])] = file
 
     # There must be one set of pieces, and it must be complete.
     if not files_by_total:
         what = f"shard of {output.name}" if source is None else "parts"
-        hint = f"write them first: {command} --shard 1/4"
-        raise DataError(f"{folder} holds no {what}", hint=hint)
+        raise DataError(
+            f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4"
+        )
     if len(files_by_total) > 1:
         totals = " and ".join(map(str, sorted(files_by_total)))
-        what = f"{folder} holds sets of {totals} shards, need those of one run"
-        raise DataError(what, hint="remove the others")
-    ((of, files),) = files_by_total.items()
-    missing = [number for number in range(1, of + 1) if number not in files]
+        raise DataError(
+            f"{folder} holds sets of {totals} shards, need those of one run",
+            hint="remove the others",
+        )
+    ((total, files),) = files_by_total.items()
+    missing = [number for number in range(1, total + 1) if number not in files]
     if missing:
         shown = ", ".join(map(str, missing[:10]))
         if len(missing) > 10:
             shown += ", ..."
-        again = f"{command} --shard {missing[0]}/{of}" if source is None else command
-        what = f"{source or output}: of {of} shards {len(missing)} are missing: {shown}"
-        raise DataError(what, hint=f"{again} --resume")
+        again = f"{command} --shard {missing[0]}/{total}" if source is None else command
+        raise DataError(
+            f"{source or output}: of {total} shards {len(missing)} are missing: {shown}",
+            hint=f"{again} --resume",
+        )
     return [files[number] for number in sorted(files)]
 
 
@@ -153,8 +158,9 @@ def _read_side(path: Path) -> dict[str, Any]:
     side: dict[str, Any] = read_json(path, dict[str, Any], place=place)
     for key, kind in _NEEDED.items():
         if key not in side:
-            what = f"{path} has no {key}, need the side file of a shard"
-            raise DataError(what, hint=formats.DAMAGED)
+            raise DataError(
+                f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED
+            )
         checked(side[key], kind, f"{path}: {key}", hint=formats.DAMAGED)
     if len(side["rows"]) != 2 or side["dim"] < 1 or side["n_rows"] < 0:
         raise DataError(f"{path}: rows, n_rows or dim is out of range", hint=formats.DAMAGED)
@@ -172,19 +178,21 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
     for path, side in pieces.items():
         for key in [*shared, *side]:
             if key not in _OWN_FACTS and side.get(key) != shared.get(key):
-                difference = f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}"
-                raise DataError(difference, hint=_AGAIN)
+                raise DataError(
+                    f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}",
+                    hint=_AGAIN,
+                )
         # Rows of one input file may be cut into several pieces, so their numbers are added.
         rows_in_files = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
         files.update(rows_in_files)
         start, stop = side["rows"]
         if start != end or side["n_rows"] != stop - start:
-            what = f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}"
-            raise DataError(what, hint=_AGAIN)
+            raise DataError(
+                f"{path} holds rows {start:,} to {stop:,}, need it to start at {end:,}", hint=_AGAIN
+            )
         end = stop
     if end != side["input_rows"]:
-        what = f"{path} ends at row {end:,} of {side['input_rows']:,}"
-        raise DataError(what, hint=_AGAIN)
+        raise DataError(f"{path} ends at row {end:,} of {side['input_rows']:,}", hint=_AGAIN)
 
     joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}
     if files:

@@ -1,3 +1,5 @@
+"""The options of ``simcse encode``; a module with few imports, so that ``--help`` is fast."""
+
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -19,23 +19,29 @@ from simcse_cli.progress import Progress
 PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to continue"
 
 
-def claim_folder(folder: str, own: Collection[str], n_parts: int, options: EncodeOptions) -> None:
+def claim_folder(
+    folder: str, own_names: Collection[str], n_parts: int, options: EncodeOptions
+) -> None:
     """Create a folder of parts, or check one that exists.
 
-    Parts that do not fit ``n_parts`` are of another input. They are an error or, with ``--force``,
-    are removed. Parts with one of the names ``own`` are an error without ``--resume`` or
-    ``--force``.
+    A part whose name gives another number of parts than ``n_parts`` is of another input. It is an
+    error or, with ``--force``, is removed. A part that this job would write, with one of
+    ``own_names``, is an error without ``--resume`` or ``--force``.
     """
     for name, remove in _names_in(folder).items():
         part_name = PART.fullmatch(name)
         is_other = part_name is not None and int(part_name["of"]) != n_parts
         if is_other and not options.force:
-            what = f"{folder} holds {name}, a part of another input"
-            hint = "choose another folder, or give --force, which removes those parts"
-            raise OutputError(f"{what}: this one is cut into {n_parts} parts", hint=hint)
-        if name in own and not (options.resume or options.force):
-            hint = "continue with --resume, or overwrite it with --force"
-            raise OutputError(f"{folder} holds {name} already", hint=hint)
+            raise OutputError(
+                f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} "
+                "parts",
+                hint="choose another folder, or give --force, which removes those parts",
+            )
+        if name in own_names and not (options.resume or options.force):
+            raise OutputError(
+                f"{folder} holds {name} already",
+                hint="continue with --resume, or overwrite it with --force",
+            )
         if is_other:
             remove()
 

@@ -64,15 +64,15 @@ Outputs = list[tuple[str, Part]]
 """Parts, each with the file or address that it is written to."""
 
 
-def windows(items: Iterable[_Item], size: int | None = None) -> Iterator[list[_Item]]:
-    """Yield consecutive lists of up to ``size`` items, by default ``WINDOW``."""
+def windows(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    """Yield consecutive lists of up to ``size`` items."""
     iterator = iter(items)
-    while window := list(islice(iterator, size or WINDOW)):
+    while window := list(islice(iterator, size)):
         yield window
 
 
 def count_windows(n_rows: int) -> int:
-    return -(-n_rows // WINDOW)
+    return -(-n_rows // WINDOW)  # rounded up
 
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
@@ -103,15 +103,15 @@ def count_parts(n_rows: int) -> int:
     """
     n_windows = count_windows(n_rows)
     windows_per_part = max(1, min(n_windows // _LEAST_PARTS, _MOST_WINDOWS))
-    return max(1, -(-n_windows // windows_per_part))
+    return max(1, -(-n_windows // windows_per_part))  # rounded up
 
 
 def parse_shard(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)/(\d+)", text)
-    number, of = map(int, match.groups()) if match else (0, 0)
-    if not 1 <= number <= of:
+    number, n_shards = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= n_shards:
         raise UsageError(f"{text!r}: need I/N with I from 1 to N, as in 3/16", option="--shard")
-    return number, of
+    return number, n_shards
 
 
 def is_folder(output: str) -> bool:

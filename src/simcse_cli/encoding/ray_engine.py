@@ -68,9 +68,11 @@ class _Worker:
         except OSError:
             is_shared = False
         if not is_shared:
-            what = f"{platform.node()} does not see the folder of the output"
-            hint = "write to a folder that all machines of the cluster share, or to an address: "
-            raise OutputError(what, hint=hint + "-o s3://BUCKET/FOLDER")
+            raise OutputError(
+                f"{platform.node()} does not see the folder of the output",
+                hint="write to a folder that all machines of the cluster share, or to an address: "
+                "-o s3://BUCKET/FOLDER",
+            )
         return VectorWriter(self.files, Inputs(self.files.files), self.options, SilentProgress())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -173,9 +175,10 @@ def _connect(ray: Any) -> None:
             ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **local_options)
     except (OSError, RuntimeError, ValueError) as error:
         place = "this machine" if address is None else address
-        what = f"no Ray cluster at {place}: {reason_of(error)}"
-        hint = "start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one"
-        raise ConfigError(what, hint=hint) from error
+        raise ConfigError(
+            f"no Ray cluster at {place}: {reason_of(error)}",
+            hint="start one with `ray start --head`, or unset RAY_ADDRESS to use a temporary one",
+        ) from error
 
 
 @contextmanager
@@ -201,9 +204,13 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
     GPUs; otherwise it gets a share of the cores.
     """
     if ":" in options.device:
-        what = f"--device {options.device}: Ray gives each worker a GPU of its own"
-        raise ConfigError(what, hint="use --device cuda")
-    n_gpus = 0 if options.device == Device.CPU else int(ray.cluster_resources().get("GPU", 0))
+        raise ConfigError(
+            f"--device {options.device}: Ray gives each worker a GPU of its own",
+            hint="use --device cuda",
+        )
+    n_gpus = 0
+    if options.device != Device.CPU:
+        n_gpus = int(ray.cluster_resources().get("GPU", 0))
     if n_gpus:
         workers = options.workers or n_gpus
         return workers, {"num_gpus": min(1, n_gpus / workers)}

@@ -85,8 +85,10 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
     if recorded not in (None, current):
         made_by = f"another model or pooler ({info.get('model')})"
-        what = f"{place} was made by {made_by} than {encoder.name}"
-        raise DataError(what, hint="search it with the model that made it, or build it again")
+        raise DataError(
+            f"{place} was made by {made_by} than {encoder.name}",
+            hint="search it with the model that made it, or build it again",
+        )
 
 
 class _UnitBlocks:
@@ -190,8 +192,9 @@ class FaissSearcher:
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
-                # The step between rows, at 4 bytes a component; -(-a // b) rounds the quotient up.
-                index.train(units[:: -(-4 * vectors.size // FAISS_TRAINING_BYTES)])
+                # A component takes 4 bytes; the step between rows is rounded up.
+                step = -(-4 * vectors.size // FAISS_TRAINING_BYTES)
+                index.train(units[::step])
             for start in range(0, len(vectors), FAISS_BLOCK):
                 index.add(units[start : start + FAISS_BLOCK])
         except RuntimeError as error:
@@ -264,9 +267,11 @@ class SearchIndex:
         if not len(sentences):
             raise DataError("an index of no sentences, need at least one")
         if vectors.ndim != 2 or len(vectors) != len(sentences):
-            what = f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences"
-            hint = "encode the same file again with `simcse encode FILE -o VECTORS.npy`"
-            raise DataError(f"{what}, need one row per sentence", hint=hint)
+            raise DataError(
+                f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per "
+                "sentence",
+                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
+            )
         searcher: ExactSearcher | FaissSearcher
         if backend is not SearchBackend.EXACT:
             searcher = FaissSearcher.build(vectors, factory)
@@ -283,8 +288,10 @@ class SearchIndex:
         """
         width = self._searcher.shape[1]
         if queries.shape[1] != width:
-            what = f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}"
-            raise DataError(what, hint="search with the model that made the vectors: --model")
+            raise DataError(
+                f"the queries have {queries.shape[1]} dimensions, the indexed vectors {width}",
+                hint="search with the model that made the vectors: --model",
+            )
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
@@ -338,7 +345,7 @@ class SearchIndex:
 
 
 def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Array]]:
-    """Return the record and the content of an index whose files are unchanged.
+    """Return the record and the content of an index; raise ValueError if its files have changed.
 
     The last file holds the texts; one before it is FAISS's own (`.faiss`).
     """
@@ -387,7 +394,7 @@ class Neighbour:
 
 
 def rank_rows(
-    index: SearchIndex, queries: AnyFloats, k: int, texts: Sequence[str] | None = None
+    index: SearchIndex, queries: AnyFloats, k: int, texts: Sequence[str] | None
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
 
@@ -404,7 +411,8 @@ def rank_rows(
             for query, text in enumerate(texts):
                 candidates = found_rows[query].tolist()
                 kept[query] &= [row >= 0 and index.sentences[row] != text for row in candidates]
-        if depth >= len(index.sentences) or (kept.sum(axis=1) >= k).all() or (found_rows < 0).any():
+        has_enough = (kept.sum(axis=1) >= k).all()
+        if has_enough or depth >= len(index.sentences) or (found_rows < 0).any():
             break
         depth *= 4
     rows = np.full((len(queries), k), -1, dtype=np.int64)

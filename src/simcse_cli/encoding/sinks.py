@@ -57,7 +57,7 @@ class Sink(Protocol):
     def open(
         self, settings: Mapping[str, Any], progress: Progress
     ) -> AbstractContextManager[object]:
-        """Prepare, and find the rows that an interrupted job with these settings has left."""
+        """Prepare for vectors, and find the rows that an interrupted job of these settings left."""
 
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window of this process has to be encoded."""
@@ -228,7 +228,7 @@ class VectorSink:
     def needs(self, texts: Sequence[str]) -> bool:
         """Tell whether the next window must be encoded.
 
-        If its texts have changed since it was kept, it and all later windows must be.
+        If the texts of a kept window have changed, it and all later windows are encoded again.
         """
         number = self._n_seen
         self._n_seen += 1
@@ -285,7 +285,7 @@ class VectorSink:
         return n_rows
 
     def _replace(self, journal: Journal, earlier: Update) -> int:
-        """Replace an earlier output by one of its rows and those of the partial file.
+        """Replace an earlier output by one that joins its rows with those of the partial file.
 
         If the process is killed once the new output is complete beside the earlier one, the next
         run puts it in its place.
@@ -313,7 +313,7 @@ class VectorSink:
             self.companions(folder, rows, texts())
         dtype = rows.dtype
         shape = (n_rows, rows.shape[1])
-        del rows  # it maps the raw file, whose header may be written next
+        del rows  # an open map of the raw file, whose header may be written next
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self.ids)
 

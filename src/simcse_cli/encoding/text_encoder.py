@@ -18,7 +18,7 @@ from simcse_cli.settings.declare import recorded
 
 
 class TextEncoder:
-    """A function from texts to vectors, post-processed and scaled to length 1 where asked for.
+    """A function from texts to vectors, post-processed and normalized as the options say.
 
     ``dim`` is the width of the vectors. ``settings`` holds what they depend on, for journals and
     side files.

@@ -31,7 +31,7 @@ FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
 NOT_RECORDED = {"capability", "column"}
 """Settings that version 1.0.0 did not record, which are compared where a side file has them."""
 _OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
-"""How the input is read, which may differ in an update."""
+"""Entries about the input and how it is read; they may differ in an update."""
 _AGAIN = "encode all rows again with --force, without --update"
 
 
@@ -42,8 +42,10 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(side, dict) or "model_digest" not in side:
         raise OutputError(f"{output} has no side file that tells what it holds", hint=_AGAIN)
     if side.get("id_column") is None:
-        what = f"{output} was written without ids, by which an update knows rows"
-        raise OutputError(what, hint=f"{_AGAIN}, with --id-column")
+        raise OutputError(
+            f"{output} was written without ids, by which an update knows rows",
+            hint=f"{_AGAIN}, with --id-column",
+        )
 
     _require_same_settings(output, side, settings)
     for key in ("n_rows", "dim"):
@@ -57,12 +59,15 @@ def _require_same_settings(
     """Raise OutputError if the output was written with other settings that matter."""
     ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
     for key in compared_keys(side, settings):
-        before, now = side.get(key), settings.get(key)
+        before = side.get(key)
+        now = settings.get(key)
         if key in ignored or before == now:
             continue
         other = "another model" if key == "model_digest" else other_value(key, before, now)
-        what = f"{output} was written with {other}"
-        raise OutputError(what, hint=f"repeat the options of the first time, or {_AGAIN}")
+        raise OutputError(
+            f"{output} was written with {other}",
+            hint=f"repeat the options of the first time, or {_AGAIN}",
+        )
 
 
 @dataclass(frozen=True)
@@ -206,8 +211,10 @@ def _texts_of_index(index: Path, known: _Known) -> dict[int, str]:
     for row in known.texts:
         text = by_digest.get(known.digests[row])
         if text is None:
-            hint = f"drop such rows with --drop-gone, or {_AGAIN}"
-            raise DataError(f"{index} lacks the texts of rows that are gone", hint=hint)
+            raise DataError(
+                f"{index} lacks the texts of rows that are gone",
+                hint=f"drop such rows with --drop-gone, or {_AGAIN}",
+            )
         texts[row] = text
     return texts
 

@@ -46,7 +46,7 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
-    """Return the output of vectors with all files that belong to it; ``rank`` is the process."""
+    """Return the output of vectors with all its files; ``rank`` is the number of this process."""
     part_path = path.with_name(f"{path.name}.part-{rank}")
     # The journal of a job is named after its process only if there are several (see `Journal`).
     companions = [Path(f"{path}.part.json"), Path(f"{part_path}.json")]
@@ -94,13 +94,11 @@ class VectorWriter:
         part: Part | None = None,
         group: ProcessGroup = ALONE,
     ) -> int:
-        """Write the vectors of these sentences and return their number.
-
-        In a group of processes, all but the first return 0.
+        """Write the vectors of these sentences, and return their number.
 
         The caller must hold the output, which is a context manager. ``part`` tells which rows of
-        the input the sentences are; None for all. ``group`` are the processes that write the output
-        together.
+        the input the sentences are; None stands for all rows. ``group`` are the processes that
+        write the output together; all but the first return 0.
         """
         options = self.options
         if options.update and output.path.exists():
@@ -121,9 +119,12 @@ class VectorWriter:
         if "index" in side:
             index = output.path.parent / side["index"]
             if options.index is not None and options.index.resolve() != index.resolve():
-                what = f"{output.path} has the index {index}, which an update keeps in step"
-                raise UsageError(what, option="--index")
-            self.options = options = replace(options, index=index)
+                raise UsageError(
+                    f"{output.path} has the index {index}, which an update keeps in step",
+                    option="--index",
+                )
+            options = replace(options, index=index)
+            self.options = options
         update = Update.plan(
             output.path, side, self.files, options.id_column or "", drops_gone=options.drop_gone
         )
@@ -239,8 +240,10 @@ class VectorWriter:
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     """Raise OutputError unless a side file records the same model, settings and input."""
     if not isinstance(side, dict):
-        what = f"{output} exists already, without a side file that tells what it holds"
-        raise OutputError(what, hint=EXISTS_HINT)
+        raise OutputError(
+            f"{output} exists already, without a side file that tells what it holds",
+            hint=EXISTS_HINT,
+        )
     unrecorded = NOT_RECORDED - side.keys()
     # Version 1.0.0 recorded "auto" where that was the precision.
     if side.get("precision") == Precision.AUTO:

@@ -206,7 +206,7 @@ class PairedSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Discordance:
-    """How often two classifiers differ on the same ``n`` examples: only one of them is right."""
+    """The number of examples, of the same ``n``, that only one of two classifiers gets right."""
 
     n_only_candidate: int
     n_only_baseline: int
@@ -292,9 +292,10 @@ class _Differences:
         # p-value gives the interval.
         candidate, baseline = self.seeds
         sides = [candidate - baseline] if by_seed else [candidate, baseline]
-        seed_statistics = _seed_variance([side[:, 0] for side in sides])
-        over_seeds = _t_interval(self.observed, *seed_statistics)
-        over_both = _t_interval(self.observed, *self._crossed_variance(sides, *seed_statistics))
+        seed_variance, seed_freedom = _seed_variance([side[:, 0] for side in sides])
+        over_seeds = _t_interval(self.observed, seed_variance, seed_freedom)
+        crossed = self._crossed_variance(sides, seed_variance, seed_freedom)
+        over_both = _t_interval(self.observed, *crossed)
         decisive = max(over_seeds, over_both, key=lambda t_interval: t_interval.p_value)
         return replace(
             bootstrap_test,
@@ -306,28 +307,30 @@ class _Differences:
         )
 
     def _crossed_variance(
-        self, sides: Sequence[Floats], of_seeds: float, freedom: float
+        self, sides: Sequence[Floats], seed_variance: float, seed_freedom: float
     ) -> tuple[float, float]:
         """Return variance and degrees of freedom of the difference over seeds and examples.
 
         Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is modelled as the sum of a
-        mean, an effect of the seed, an effect of the example, and a rest. The variance over seeds
-        holds the effect of the seed and the rest; the variance of the bootstrap holds the effect of
-        the example and the rest. The rest is subtracted from the latter, so that it counts once.
+        mean, an effect of the seed, an effect of the example, and a residual. The variance over
+        seeds contains the effect of the seed and the residual; the variance of the bootstrap
+        contains the effect of the example and the residual. The residual is subtracted from the
+        variance of the bootstrap, so that it counts once.
         """
-        # The resamples of a seed, less their mean over seeds, vary by the rest alone.
-        rest = 0.0
+        # The resamples of a seed, less their mean over seeds, vary by the residual alone.
+        residual = 0.0
         for side in sides:
             deviations = side[:, 1:] - side[:, 1:].mean(axis=0)
-            rest += float(np.var(deviations, axis=1).sum()) / (len(side) * (len(side) - 1))
+            residual += float(np.var(deviations, axis=1).sum()) / (len(side) * (len(side) - 1))
         # The bootstrap divides by n; n / (n - 1) makes its variance unbiased.
         n_free = max(self.n_pairs - 1, 1)
-        of_examples = max(float(np.var(self.resampled)) - rest, 0.0) * self.n_pairs / n_free
-        variance = of_seeds + of_examples
+        over_examples = max(float(np.var(self.resampled)) - residual, 0.0)
+        example_variance = over_examples * self.n_pairs / n_free
+        variance = seed_variance + example_variance
         # Satterthwaite: the degrees of freedom are the squared variance over this denominator.
-        denominator = of_seeds**2 / freedom + of_examples**2 / n_free
+        denominator = seed_variance**2 / seed_freedom + example_variance**2 / n_free
         if not denominator:
-            return variance, freedom
+            return variance, seed_freedom
         return variance, variance**2 / denominator
 
 
@@ -419,7 +422,7 @@ def _weighted_differences(
 ) -> _Differences:
     """Return the differences on one task, whose score is the weighted mean over its strata.
 
-    A part holds gold scores, candidate and baseline.
+    A part holds the gold scores, and the scores of candidate and baseline.
     """
     gains = []  # (1 + R) each
     scores = []  # (seeds of both systems, 1 + R) each
@@ -474,7 +477,7 @@ def paired_mean_bootstrap(
     seed: int = 0,
     by_seed: bool = False,
 ) -> Tests:
-    """Return the test of each task's difference in a mean over examples, and that of their mean.
+    """Return the test of a difference in means over examples, by task and for the mean over tasks.
 
     A task holds the values of the examples, such as hits or the nDCG of queries, for each seed of
     candidate and baseline, ``(seeds, n)`` each. Each resample draws the examples, the same for all

@@ -106,7 +106,7 @@ class EvaluationCache:
         Every distinct sentence is encoded at most once.
         """
         distinct = list(dict.fromkeys(sentences))
-        path = self._path(f"{name}-{digest_of(distinct)}.npz")
+        path = self._path(name, distinct, "npz")
         vectors = _load_vectors(path, len(distinct))
         if vectors is None:
             vectors = np.asarray(encode(distinct), dtype=np.float32)
@@ -120,8 +120,11 @@ class EvaluationCache:
             np.savez(stream, vectors=vectors)
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the kept result; None if there is none or if its file is damaged."""
-        path = self._path(f"{name}-{digest_of(dict(key))}.json")
+        """Return the kept result; None if there is none or if its file is damaged.
+
+        ``key`` holds all that the result depends on besides the encoder, as JSON values.
+        """
+        path = self._path(name, dict(key), "json")
         if path is None:
             return None
         try:
@@ -133,7 +136,7 @@ class EvaluationCache:
         return kept.result
 
     def save_result(self, name: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        path = self._path(f"{name}-{digest_of(dict(key))}.json")
+        path = self._path(name, dict(key), "json")
         if path is not None:
             kept = _KeptResult(dict(result), digest_of(dict(result)))
             with self._going_on():
@@ -150,10 +153,11 @@ class EvaluationCache:
             )
             self._folder = None
 
-    def _path(self, name: str) -> Path | None:
+    def _path(self, name: str, key: Any, ending: str) -> Path | None:
+        """Return the file of an entry, named by a digest of what the entry depends on."""
         if self._folder is None:
             return None
-        return self._folder / name
+        return self._folder / f"{name}-{digest_of(key)}.{ending}"
 
 
 def _tell_of_older(folder: Path, progress: Progress) -> None:

@@ -30,7 +30,7 @@ def eval_sts(
     per_subset: bool = False,
     force: bool,
 ) -> Outcome | None:
-    """Score STS; None if only the sentences were to be written.
+    """Score an encoder on STS; return None if only the sentences were to be written.
 
     ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
     """
@@ -43,7 +43,7 @@ def eval_sts(
         _write_sentences(options.write_sentences, suite, progress, force=force)
         return None
     result = _score_one(encoder, suite, setting, recorded, progress, force=force)
-    result = _with_what_chose(result, encoder)
+    result = _with_chosen_on(result, encoder)
     if options.ci:
         result = _with_intervals(result, setting)
 
@@ -72,9 +72,7 @@ def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
     if setting.regressor and split != "test":
         raise UsageError(f"the regressor predicts the test split, not {split}", option="--split")
     if options.pair_file and (split != "test" or setting.regressor):
-        flag = "--split"
-        if setting.regressor:
-            flag = "--regressor"
+        flag = "--regressor" if setting.regressor else "--split"
         raise UsageError(
             "has a test set only, without a training set", option=f"--pair-file with {flag}"
         )
@@ -162,8 +160,8 @@ def _subset_report(result: SuiteResult) -> Report:
     return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)
 
 
-def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Record the tasks whose pairs were used to choose the model, if it comes from a run."""
+def _with_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
+    """Return the result with the tasks whose pairs were used to choose the model of a run."""
     if encoder.vectors is not None or encoder.embeddings is not None:
         return result
     pair_digests = pairs_that_chose(encoder.model)
@@ -176,9 +174,7 @@ def _with_what_chose(result: SuiteResult, encoder: EncoderOptions) -> SuiteResul
             pairs.extend(zip(subset.left, subset.right, strict=True))
         if digest_of_pairs(pairs) in pair_digests:
             chosen_on.append(name)
-    if not chosen_on:
-        return result
-    return result.with_settings(chosen_on=chosen_on)
+    return result.with_settings(chosen_on=chosen_on) if chosen_on else result
 
 
 def sts_report(result: SuiteResult) -> Report:

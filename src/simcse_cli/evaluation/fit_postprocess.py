@@ -83,7 +83,10 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     missing: list[str] = []
     for part, patterns in _NLI_FILES.items():
         pairs = _nli_part(patterns, folders)
-        (present if pairs else missing).append(part)
+        if pairs:
+            present.append(part)
+        else:
+            missing.append(part)
         examples += pairs
     if not present:
         what = (
@@ -107,7 +110,8 @@ def file_examples(path: Path | str) -> list[Example]:
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts() if text.strip()]
     else:
-        examples = [(text,) for text in Table(path, Job.TEXTS, Given().of_file("--fit")).texts()]
+        texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
+        examples = [(text,) for text in texts]
     if not examples:
         raise DataError(f"{path} holds no sentence", hint=_FILE_HINT)
     return examples
@@ -124,7 +128,10 @@ def sample_examples(
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
-    """Return the pairs in the first of the possible files that exists; empty if none does."""
+    """Return the pairs of the first file that exists, or none if no file does.
+
+    ``patterns`` are the possible names of the file, as in ``_NLI_FILES``.
+    """
     for folder in folders:
         for pattern in patterns:
             left = folder / pattern.format(1)
@@ -261,9 +268,10 @@ def open_with_postprocess(
 def per_task_postprocess(
     encoder: EvalEncoder, plan: PostprocessPlan, suite: StsSuite, progress: Progress
 ) -> Callable[[str], Encode]:
-    """Return a function from an STS task to an encode function fitted on its pairs.
+    """Return a function that takes the name of an STS task and returns an encode function for it.
 
-    Every sentence is encoded once, however many tasks and fits use it.
+    The encode function ends in a post-processor that is fitted on the pairs of the task. Every
+    sentence is encoded once, however many tasks and fits use it.
     """
     if plan.save_to is not None:
         what = (
@@ -281,7 +289,7 @@ def per_task_postprocess(
 
 
 def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder under the name that results have with a post-processor for each task."""
+    """Return the encoder as results describe it if each task has its own post-processor."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 

@@ -231,7 +231,7 @@ class _Cohort:
         return values.view(len(values), -1, self.n_classes, values.shape[-1])
 
     def train(self, task: ProgressTask) -> None:
-        """Train all models until they stop; the task counts the models that have stopped."""
+        """Train all models until they stop; advance ``task`` by one for each that has stopped."""
         settings = self.settings
         orders = epoch_orders(self.splits[0].stream, seed=settings.seed)
         epoch = 0

@@ -180,7 +180,7 @@ class _Runner:
         self._rerun = rerun
 
     def older_folders(self) -> list[Path]:
-        """Return the folders of results of this model's name whose revision is of version 1.0.0."""
+        """Return the folders in which version 1.0.0 has stored results of a model of this name."""
         meta = self._encoder.mteb_model_meta
         own_folder = Path(self._cache.get_task_result_path("TASK", meta)).parent
         siblings = sorted(own_folder.parent.glob("*"))
@@ -210,7 +210,7 @@ class _Runner:
         return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
-        """Evaluate a task unless it is stored, and return its result as stored, to six decimals."""
+        """Return the stored result of a task, to six decimals, after evaluating what it lacks."""
         # An aggregate task is scored from the results of its parts.
         if task.is_aggregate and stored is None:
             parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
@@ -252,7 +252,10 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result, or None if it cannot be read or is of other data."""
+        """Return the stored result of a task, or None if none can be used.
+
+        It cannot be used with ``--rerun``, if it cannot be read, or if it is of other data.
+        """
         if self._rerun:
             return None
         stored = None
@@ -359,6 +362,7 @@ def _with_local_data(task: Any, data_dir: Path) -> Any:
 
 
 def _load(task: Any, repository: str) -> None:
+    """Load the data of a task, or raise DataError with the command that fetches them."""
     try:
         task.load_data()
     except mteb_files.LOAD_ERRORS as error:

@@ -164,7 +164,7 @@ def collect_result(
 
 
 def choose_penalties(accuracies: Floats) -> RowIndices:
-    """Return the best column of each row of ``(F, R)`` mean accuracies; the first if several are.
+    """Return the best column of each row of ``(F, R)`` mean accuracies, the first of equal ones.
 
     As in the protocol, accuracies are compared in percent rounded to two decimals.
     """

@@ -37,19 +37,19 @@ class RetrievalScores:
 
     @cached_property
     def recall(self) -> ByRank:
-        return np.asarray(np.mean(self.recalls, axis=0))
+        return np.asarray(self.recalls.mean(axis=0))
 
     @cached_property
     def hit_rate(self) -> ByRank:
-        return np.asarray(np.mean(self.hits, axis=0))
+        return np.asarray(self.hits.mean(axis=0))
 
     @cached_property
     def reciprocal_rank(self) -> ByRank:
-        return np.asarray(np.mean(self.reciprocal_ranks, axis=0))
+        return np.asarray(self.reciprocal_ranks.mean(axis=0))
 
     @cached_property
     def ndcg(self) -> ByRank:
-        return np.asarray(np.mean(self.ndcgs, axis=0))
+        return np.asarray(self.ndcgs.mean(axis=0))
 
 
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:

@@ -109,8 +109,8 @@ class StsSuite:
     def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without --tasks, they depend on the split: STS-B for dev; otherwise none if there are pair
-        files, or else all tasks that have the split. Of the demo corpus, which is used if there is
+        Without --tasks, the split dev means STS-B; with another split, pair files alone are scored,
+        or without any all tasks that have the split. Of the demo corpus, which is used if there is
         no folder, only STS-B is scored.
         """
         columns = parse_columns(options.columns, SCORED_PAIR)
@@ -163,8 +163,8 @@ class StsSuite:
     def key(self, setting: StsSetting) -> dict[str, Any]:
         """Return the cache key of a result.
 
-        It holds everything that the result depends on besides the encoder. Data are represented by
-        their digests.
+        The key holds everything that the result depends on besides the encoder. Data are
+        represented by their digests.
         """
         # A regressor is trained on the other splits of a task.
         splits = {self.split}
@@ -278,8 +278,9 @@ def evaluate_sts(
         if result.score is None:
             progress.warn(f"{name} has no score: {_why_undefined(subsets)}")
         results[name] = result
-    how = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
-    return SuiteResult("sts", how, results, missing, _cost(len(sentences), seconds), scored)
+    settings = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
+    figures = _cost(len(sentences), seconds)
+    return SuiteResult("sts", settings, results, missing, figures, scored)
 
 
 def _why_undefined(subsets: Mapping[str, SubsetPairs]) -> str:

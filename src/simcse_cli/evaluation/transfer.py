@@ -149,6 +149,7 @@ class TransferSuite:
 
 
 def _unpacked(packed: Mapping[str, Any]) -> ProbeResult:
+    """Return the result that ``_packed`` has turned into JSON values."""
     values = dict(packed)
     values["penalties"] = tuple(values["penalties"])
     for name in _ARRAYS:

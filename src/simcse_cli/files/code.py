@@ -67,8 +67,8 @@ def load_code(text: str, place: str) -> Any:
     if not hasattr(module, match["name"]):
         # Suggest what the file defines itself, not what it imports.
         defined_names = [name for name, value in vars(module).items() if _is_own(value, module)]
-        has = f"{match['file']} has {', '.join(defined_names) or 'no class or function of its own'}"
-        hint = did_you_mean(match["name"], defined_names, has)
+        listed = ", ".join(defined_names) or "no class or function of its own"
+        hint = did_you_mean(match["name"], defined_names, f"{match['file']} has {listed}")
         raise ConfigError(f"{place} {text}: no {match['name']} in the file", hint=hint)
     return getattr(module, match["name"])
 
@@ -79,6 +79,7 @@ def _is_own(value: Any, module: Any) -> bool:
 
 @cache
 def _module(path: Path) -> Any:
+    """Import a file as a module, under a name that no other module has."""
     name = f"simcse_user_{path.stem}_{digest(str(path))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -43,8 +43,8 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
 def require_present(source: Path | str) -> None:
     """Raise DataError if a source can only be something on this machine and is not there.
 
-    It takes no time, so that a misspelt name is reported before slow imports. It leaves ``-``,
-    addresses, globs and ``FILE:WEIGHT`` to their readers.
+    The check takes no time, so that a misspelt name is reported before slow imports. Standard
+    input, addresses, globs and ``FILE:WEIGHT`` are left to their readers.
     """
     text = str(source)
     is_local = text != STDIO and ":" not in text and not any(sign in text for sign in "*?[")

@@ -34,7 +34,7 @@ def output_path(target: Path | str, *, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def output_text(target: Path | str, *, force: bool = False) -> Iterator[TextIO]:
-    """Yield a text stream that becomes an output on success, under the same lock."""
+    """Yield a text stream that becomes an output on success, locked as by ``output_path``."""
     with sole_writer(Path(target)), atomic_text(target, force=force) as stream:
         yield stream
 
@@ -105,9 +105,9 @@ class Output:
     def write_record(
         self, folder: Path, facts: Mapping[str, Any], *, hint: str | None = None
     ) -> None:
-        """Check that the inputs have not changed, and write the record into ``folder``.
+        """Check that the inputs have not changed, and write the record.
 
-        This is the folder from which output and record are published together.
+        ``folder`` is the temporary folder from which output and record are published together.
         """
         self._inputs.require_unchanged(hint=hint)
         if self.record is not None:
@@ -200,10 +200,10 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
 
 
 def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the keys of the settings of two commands, those whose difference tells most first.
+    """Return the keys of the settings of two commands, in the order of reporting differences.
 
-    The first are the keys that the second command leaves out. The last is the digest of the model,
-    as it also changes with the settings.
+    Keys that only the earlier command has come first. The digest of the model is the last, since a
+    difference in another setting explains more.
     """
     now = list(now)
     left_out = [key for key in before if key not in now]

@@ -222,6 +222,7 @@ def _fit_any(value: Any, kinds: tuple[Any, ...], path: str) -> Any:
 
 
 def _fit_fields(value: dict[str, Any], kind: Any, path: str) -> Any:
+    """Convert an object to the dataclass ``kind``; refuse unknown keys and missing fields."""
     hints = get_type_hints(kind)
     known_fields = {field.name: field for field in fields(kind)}
     for name in value:

@@ -110,23 +110,22 @@ def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines as they arrive; raise DataError for a line that is too long."""
     # ``read1`` returns what has arrived, where ``read`` would wait for a full block.
     read = getattr(stream, "read1", stream.read)
-    rest = b""
+    beginning = b""  # of a line that has not ended yet, which may extend over several blocks
     n_lines = 0
     while block := read(_BLOCK):
-        # A line may extend over several blocks; ``rest`` is its beginning.
-        first_end = block.find(b"\n") + 1
-        if len(rest) + (first_end or len(block)) > LONGEST_LINE:
+        first_end = block.find(b"\n") + 1  # 0 if no line ends in this block
+        if len(beginning) + (first_end or len(block)) > LONGEST_LINE:
             raise _endless(name, n_lines + 1)
         if not first_end:
-            rest += block
+            beginning += block
             continue
         last_end = block.rfind(b"\n") + 1
-        whole = rest + block[:last_end]
-        rest = block[last_end:]
+        whole = beginning + block[:last_end]
+        beginning = block[last_end:]
         n_lines += whole.count(b"\n")
         yield whole
-    if rest:
-        yield rest
+    if beginning:
+        yield beginning
 
 
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
@@ -140,7 +139,10 @@ def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
 def _not_text(
     block: bytes, name: str, n_before: int, encoding: str, *, asks_encoding: bool
 ) -> DataError:
-    """Return the error of the first line that cannot be decoded, with encodings that might fit."""
+    """Return the error of the first line that cannot be decoded, with encodings that might fit.
+
+    ``n_before`` is the number of lines before the block.
+    """
     # So far it is only known that the block has a fault, so look for the line.
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
@@ -165,18 +167,19 @@ def is_utf16(start: bytes) -> bool:
 def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Convert pieces of a UTF-16 text, which may end anywhere, to blocks of whole UTF-8 lines."""
     decoder = codecs.getincrementaldecoder("utf-16")()
-    rest = ""
+    beginning = ""  # of a line that has not ended yet
     try:
         # The empty piece behind the others tells the decoder that the text ends.
         for raw in chain(raws, [b""]):
-            # Without a line end in the text, ``rpartition`` returns all of it as ``rest``.
-            lines, end, rest = (rest + decoder.decode(raw, final=not raw)).rpartition("\n")
+            text = beginning + decoder.decode(raw, final=not raw)
+            # Without a line end in the text, ``rpartition`` returns all of it as ``beginning``.
+            lines, end, beginning = text.rpartition("\n")
             if end:
                 yield (lines + end).encode()
     except UnicodeError as error:
         raise DataError(f"{name}: UTF-16 text that is cut or damaged ({error})") from error
-    if rest:
-        yield rest.encode()
+    if beginning:
+        yield beginning.encode()
 
 
 def iter_lines(

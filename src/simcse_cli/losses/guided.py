@@ -53,7 +53,8 @@ def guided_info_nce(
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
     # For each pair of views: the student's cosines, without the entries to leave out.
-    logits, n_removed = [], []
+    logits = []
+    n_removed = []
     n_candidates = 0
     for left, right in pairs:
         # On the diagonal is the labelled pair or a text with itself, but not for hard negatives.

@@ -72,9 +72,9 @@ def info_nce(
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
         # The weight alpha of an own negative becomes ln(alpha) in its logit, (N, S * N).
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature
-        own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
-        own = own.repeat(1, len(hard_negatives) // n_rows)
-        negative_logits = negative_logits + math.log(hard_negative_alpha) * own
+        is_own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
+        is_own = is_own.repeat(1, len(hard_negatives) // n_rows)
+        negative_logits = negative_logits + math.log(hard_negative_alpha) * is_own
         if texts is not None:
             negative_logits = negative_logits.masked_fill(_is_anchor_or_positive(texts), -torch.inf)
         logits = torch.cat([logits, negative_logits], dim=1)

@@ -33,19 +33,24 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     if device is Device.AUTO:
         device = next(candidate for candidate, is_there in available.items() if is_there)
     elif not available[device]:
-        what = f"--device {asked}: not available on this machine"
-        raise ConfigError(what, hint="use --device cpu, or auto")
+        raise ConfigError(
+            f"--device {asked}: not available on this machine", hint="use --device cpu, or auto"
+        )
 
     # A number must be that of an existing GPU, and several processes cannot share that GPU.
     if number:
         n_gpus = torch.cuda.device_count()
         if int(number) >= n_gpus:
             counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
-            what = f"--device {asked}: this machine has {counted}, counted from 0"
-            raise ConfigError(what, hint=f"use --device cuda:{n_gpus - 1}, or cuda")
+            raise ConfigError(
+                f"--device {asked}: this machine has {counted}, counted from 0",
+                hint=f"use --device cuda:{n_gpus - 1}, or cuda",
+            )
         if process_count() > 1:
-            what = f"--device {asked}: each of several processes takes a GPU of its own"
-            raise ConfigError(what, hint="use --device cuda")
+            raise ConfigError(
+                f"--device {asked}: each of several processes takes a GPU of its own",
+                hint="use --device cuda",
+            )
         return torch.device("cuda", int(number))
 
     # Without a number, the processes of this machine are spread over its GPUs.

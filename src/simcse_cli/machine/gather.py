@@ -88,7 +88,7 @@ def _scatters() -> bool:
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """Return the sum over processes, with gradients, of a tensor that has one shape in all."""
+    """Return the sum over processes, with gradients; the tensors of all must have one shape."""
     if n_processes() == 1:
         return tensor
     total: Tensor = _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]

@@ -34,14 +34,18 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
     # Refuse what the device does not have.
     if precision is Precision.FP16 and device.type == "cpu":
-        hint = "use --precision bf16 or fp32 on a CPU"
-        raise ConfigError("--precision fp16 needs a GPU", hint=hint)
+        raise ConfigError(
+            "--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU"
+        )
     if precision is Precision.TF32 and device.type != "cuda":
-        what = f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}"
-        raise ConfigError(what, hint="use --precision fp32")
+        raise ConfigError(
+            f"--precision tf32 is arithmetic of NVIDIA GPUs, this is {device.type}",
+            hint="use --precision fp32",
+        )
     if precision is Precision.INT8 and not (device.type == "cpu" and is_x86()):
-        hint = "use --precision bf16 or fp32"
-        raise ConfigError("--precision int8 needs an x86 processor", hint=hint)
+        raise ConfigError(
+            "--precision int8 needs an x86 processor", hint="use --precision bf16 or fp32"
+        )
     return precision
 
 

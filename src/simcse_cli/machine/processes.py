@@ -93,8 +93,9 @@ def in_contact() -> Iterator[None]:
         # "Connection reset by peer" and the like say no more than this.
         if " by peer" not in message:
             what += f" ({reason_of(error)})"
-        hint = "look at its messages, then continue with --resume"
-        raise ContactError(what, hint=hint) from error
+        raise ContactError(
+            what, hint="look at its messages, then continue with --resume"
+        ) from error
 
 
 def join_group() -> None:
@@ -114,8 +115,9 @@ def join_group() -> None:
                 f"WORLD_SIZE is {n_processes}, but {variable} is not set", hint=_HOW_TO_START
             )
     if rank >= n_processes:
-        what = f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)"
-        raise ConfigError(what, hint=_HOW_TO_START)
+        raise ConfigError(
+            f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)", hint=_HOW_TO_START
+        )
 
     # Only the first meeting has a short limit; later waits may take days.
     backend = "gloo"
@@ -181,9 +183,10 @@ def require_shared(output: Path) -> None:
     deadline = time.monotonic() + LONGEST_DELAY_S
     while lock_text(output) != first_text and time.monotonic() < deadline:
         time.sleep(0.1)
-    (first_name, _), *others = exchange((_name(), lock_text(output) == first_text))
-    for name, sees in others:
-        if not sees:
+    sees_lock = lock_text(output) == first_text
+    (first_name, _), *others = exchange((_name(), sees_lock))
+    for name, other_sees_lock in others:
+        if not other_sees_lock:
             raise OutputError(
                 f"{output}: {name} does not see what {first_name} writes there",
                 hint="name a folder that all processes share, with -o; "

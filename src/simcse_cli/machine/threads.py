@@ -169,7 +169,7 @@ class _Shares:
         self._first: Any = None  # the limiter of the first call
 
     def threads_of_caller(self) -> int:
-        """Return how many threads the caller may use: inside a call its share, else all threads."""
+        """Return how many threads the caller may use: all, or its share within ``map_on_cores``."""
         with self._lock:
             is_inside = getattr(self._this_thread, "depth", 0) > 0
             if self._lent and not is_inside:

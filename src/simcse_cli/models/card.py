@@ -147,7 +147,8 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     # The text between the marks will be replaced, so it may be nothing but the table of scores.
     # Without the second mark there is no such text, and the card is refused below.
     front = _FRONT_MATTER.match(text)
-    before, _, after = text[front.end() if front else 0 :].partition(_SCORES_START)
+    body = text[front.end() :] if front else text
+    before, _, after = body.partition(_SCORES_START)
     block, end_mark, rest = after.partition(_SCORES_END)
     rows: list[str] = []
     for line in block.split("\n"):
@@ -263,7 +264,7 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     by_key: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
-    for result, path in sorted(results, key=lambda each: -len(each[0].tasks)):
+    for result, path in sorted(results, key=lambda pair: -len(pair[0].tasks)):
         # Only scores of these weights count, and among them only those in float32.
         digest = result.settings.get("model_digest")
         if outdated := older_result(run_dir, record.model_digest, path, digest):
@@ -309,11 +310,11 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
             "dataset_split": split,
             "metric_name": measured_by,
         }
-    return [
-        CardScore(metric_type=metric, metric_value=float(value), **about)
-        for metric, value in values.items()
-        if value is not None
-    ]
+    scores = []
+    for metric, value in values.items():
+        if value is not None:
+            scores.append(CardScore(metric_type=metric, metric_value=float(value), **about))
+    return scores
 
 
 def _mteb_score(name: str, task: TaskResult) -> tuple[_Values, _Entries]:
@@ -382,17 +383,19 @@ def _card(
 ) -> str:
     """Return the text of a card; ``place`` is the model folder, relative to that of the card."""
     sources = _listed(record.config.get("train_file"))
+    metadata = dump_yaml(_metadata(record, sources))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
+    similarity = model.record.similarity
     return _template().render(
         record=record,
         model=model,
         scores=scores,
         place=place,
-        front=_with_index(dump_yaml(_metadata(record, sources)), CARD_FILE, run_dir, scores, {}),
+        front=_with_index(metadata, CARD_FILE, run_dir, scores, {}),
         base=record.base,
         name=record.base.get("name") or Path(record.model).name,
         sources=list(map(_file_name, sources)),
-        compared_by=compared.get(Similarity(model.record.similarity), model.record.similarity),
+        compared_by=compared.get(Similarity(similarity), similarity),
         hardware=_hardware(record),
         duration=duration(record.timings.get("hours")),
         settings=_settings(record),

@@ -343,7 +343,8 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
     else:
         tensors = read_tensors(folder, "mlp.dense.")
         if not tensors and own_pooler is not None:
-            tensors = {k.removeprefix("dense."): v for k, v in own_pooler.state_dict().items()}
+            for name, tensor in own_pooler.state_dict().items():
+                tensors[name.removeprefix("dense.")] = tensor
     if "weight" not in tensors:
         return None
     with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
@@ -351,7 +352,7 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
         if in_dim != width:
             raise ValueError(f"its head takes vectors of width {in_dim}")
         head = MlpHead(in_dim, out_dim=out_dim, bias="bias" in tensors, tanh=tanh)
-        head.dense.load_state_dict({k: v.float() for k, v in tensors.items()})
+        head.dense.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
     return head
 
 
@@ -414,10 +415,10 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 
 
 def _max_length(modules: _Modules, record: ModelRecord) -> int:
-    """Return the most sub-words that the model reads of a text, as sentence-transformers does.
+    """Return how many sub-words of a text the model reads at most, as sentence-transformers does.
 
-    That is the recorded length, else the smaller of the tokenizer's and the configuration's, and
-    never more than there are positions.
+    The limit is the recorded length, or else the smaller one of those in tokenizer and
+    configuration. It never exceeds the number of positions.
     """
     limit = _most_tokens(modules)
     if record.max_length is None:

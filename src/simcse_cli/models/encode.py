@@ -97,7 +97,8 @@ class ReadyEncoder:
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched.
 
-        It is that of ``find_prompt`` if a prompt was chosen, else the model's prompt for documents.
+        A ``chosen`` prompt is looked up by ``find_prompt``; None stands for the model's prompt for
+        documents.
         """
         if chosen is None:
             return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
@@ -196,8 +197,9 @@ def with_use(
     ``prompt`` is a text, or the name of a prompt of the model.
     """
     if truncate_dim is not None and truncate_dim > model.dim:
-        reason = f"vectors of {model.name} have {model.dim} components"
-        raise ConfigError(f"--truncate-dim {truncate_dim}: {reason}")
+        raise ConfigError(
+            f"--truncate-dim {truncate_dim}: vectors of {model.name} have {model.dim} components"
+        )
     prompt_text = None if prompt is None else model.record.find_prompt(prompt, model.name)
     return ReadyEncoder(model, Use(prompt_text, truncate_dim, LongTexts(long)))
 
@@ -207,9 +209,9 @@ def _dim(model: SentenceEncoder, use: Use) -> int:
 
 
 def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the chosen prompt, else a prompt of the model.
+    """Return the chosen prompt, else a prompt of the model, else an empty text.
 
-    The latter is the prompt of the first of the names that the model has, else the model's default.
+    Among the model's prompts, the ``names`` are looked up in order, then the name of its default.
     """
     record = model.record
     if use.prompt is not None:
@@ -300,7 +302,7 @@ def _finished(
     normalize: bool,
     check_finite: bool,
 ) -> Floats32:
-    """Return a vector for each text: the mean of its windows, cut and scaled if that is asked."""
+    """Return a vector for each text: the mean of its windows, truncated and scaled as asked."""
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
     if len(vectors) > len(texts.pieces):
@@ -404,8 +406,10 @@ def _batch_vectors(
     if shared:
         batches = batches[process_rank() :: process_count()]
     # The cores of a CPU share packed batches; a GPU computes one while the last one is read.
-    on_cores = is_packed and model.device.type == "cpu"
-    copies = map_on_cores(vectors, batches) if on_cores else one_behind(map(vectors, batches))
+    if is_packed and model.device.type == "cpu":
+        copies = map_on_cores(vectors, batches)
+    else:
+        copies = one_behind(map(vectors, batches))
     for batch, copy in zip(batches, copies, strict=True):
         yield batch, copy.arrived().numpy()
 

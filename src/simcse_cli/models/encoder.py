@@ -389,9 +389,9 @@ class SentenceEncoder(nn.Module):
         return self.apply_head(pooled)
 
     def pooled_rows(self, rows: TokenRows, *, n_skipped: int = 0) -> Tensor:
-        """Return the vectors ``(R, D)`` that ``embed_rows`` gives to the head.
+        """Return the pooled vectors ``(R, D)`` as they are before any head.
 
-        The state of a template is not subtracted from them.
+        Unlike ``embed_rows``, this does not subtract the state of a template.
         """
         packed = self._packed_for(rows)
         if packed is None:

@@ -80,8 +80,9 @@ CNN_FOLDER = "1_CNN"
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary folder next to ``target`` that replaces it on success."""
     if target.exists() and not force:
-        hint = "choose another folder, or overwrite it with --force"
-        raise OutputError(f"{target} exists already", hint=hint)
+        raise OutputError(
+            f"{target} exists already", hint="choose another folder, or overwrite it with --force"
+        )
     # A lock inside the target would be moved away with it.
     lock = sole_writer(target.with_name(f"{target.name}.folder"), target)
     with lock, writing(target), staging_folder(target) as temporary:
@@ -121,8 +122,9 @@ def _require_model_files_only(target: Path) -> None:
     Replacing such a folder would delete the other files, too.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        hint = "give a folder, not a link or file, with -o"
-        raise OutputError(f"{target} is not a folder itself", hint=hint)
+        raise OutputError(
+            f"{target} is not a folder itself", hint="give a folder, not a link or file, with -o"
+        )
     if not target.exists():
         return
     for path in target.rglob("*"):
@@ -617,7 +619,10 @@ def verify_export(
     encoder = load_encoder(files, device="cpu")
     ours = encode(encoder, _probes(encoder), Use(prompt=""), check_finite=True)
     plain = _plain_vectors(files, encoder)
-    cosines = {name: _least_cosine(ours, plain.pop(name)) for name in _QUANTIZED if name in plain}
+    cosines: dict[str, float] = {}
+    for name in _QUANTIZED:
+        if name in plain:
+            cosines[name] = _least_cosine(ours, plain.pop(name))
     others: dict[str, Floats32 | None] = {**plain}
     others["sentence_transformers"] = _vectors_by_sentence_transformers(files, _probes(encoder))
     if source is not None:
@@ -627,10 +632,11 @@ def verify_export(
     tolerance = PROBE_TOLERANCE * max(1.0, float(np.abs(ours).max()))
     differences: dict[str, float | None] = {}
     for loader, vectors in others.items():
-        differences[loader] = None
         if vectors is None:
+            differences[loader] = None
             continue
-        difference = differences[loader] = _largest_difference(ours, vectors)
+        difference = _largest_difference(ours, vectors)
+        differences[loader] = difference
         if not difference <= tolerance:
             raise CheckpointError(
                 f"{called or folder}: {loader} gives other vectors than this toolkit "

@@ -143,10 +143,11 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         if config["hidden_size"] % config["num_attention_heads"]:
             return None
         tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
-        below = {
-            name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)
-        }
-        backbone = _assemble(SimpleNamespace(**config), below or tensors)
+        below_prefix: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            if name.startswith(prefix):
+                below_prefix[name.removeprefix(prefix)] = tensor
+        backbone = _assemble(SimpleNamespace(**config), below_prefix or tensors)
     except Exception:  # corrupt, incomplete, or not the plain model: transformers reports which
         return None
     packed = packed_backbone(backbone)
@@ -170,7 +171,9 @@ def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
         for path in sorted(folder.glob("pytorch_model*.bin")):
             with _weights(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-                tensors |= {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+                for name, tensor in state.items():
+                    if name.startswith(prefix):
+                        tensors[name[len(prefix) :]] = tensor
     return tensors
 
 

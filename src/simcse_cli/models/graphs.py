@@ -48,7 +48,7 @@ GraphPass = Callable[[Tensor, Tensor], Tensor]
 def require_backend(backend: Backend, *, quantize: bool = False) -> None:
     """Raise MissingExtraError if a package for a backend is not installed.
 
-    The package is that of the backend, of the export or of a quantiser.
+    Packages are needed for the backend itself, for the export and for ``quantize``.
     """
     package = "onnxruntime" if backend is Backend.ONNX else "openvino"
     require_extra(package, f"--backend {backend}")
@@ -85,11 +85,17 @@ def write_graphs(
     name = encoder.name
     hint = "leave --backend out"
     if encoder.record.template is not None:
-        problem = f"{name} has the pooler mask, and no backend puts its template around a text"
-        raise CheckpointError(f"--backend: {problem}", hint=hint)
+        raise CheckpointError(
+            f"--backend: {name} has the pooler mask, and no backend puts its template around a "
+            "text",
+            hint=hint,
+        )
     if POOLERS[encoder.pooler].needs_all_layers:
-        problem = f"{name} has the pooler {encoder.pooler}, and a graph gives the last layer alone"
-        raise CheckpointError(f"--backend: {problem}", hint=hint)
+        raise CheckpointError(
+            f"--backend: {name} has the pooler {encoder.pooler}, and a graph gives the last layer "
+            "alone",
+            hint=hint,
+        )
     if sum(weight.numel() * 4 for weight in encoder.backbone.parameters()) > _LARGEST:
         raise CheckpointError(
             f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
@@ -102,9 +108,11 @@ def write_graphs(
         with _quiet():
             _trace(encoder, target)
     except torch.onnx.OnnxExporterError as error:
-        problem = f"--backend: the architecture {encoder.config.model_type} of {name} has no graph"
-        reason = "PyTorch's exporter cannot follow its computation"
-        raise CheckpointError(f"{problem}: {reason}", hint=hint) from error
+        raise CheckpointError(
+            f"--backend: the architecture {encoder.config.model_type} of {name} has no graph: "
+            "PyTorch's exporter cannot follow its computation",
+            hint=hint,
+        ) from error
 
     # The other graphs.
     with foreign_format(target, "a graph that its backend takes", error=CheckpointError), _quiet():
@@ -185,9 +193,9 @@ def _quiet() -> Iterator[None]:
 
 
 def open_graphs(folder: Path) -> dict[str, GraphPass]:
-    """Return the graphs of a model folder whose package is installed.
+    """Return the graphs of a model folder, as functions from ids and mask to states.
 
-    They are functions from ids and mask to states.
+    Graphs whose package is not installed are left out.
     """
     opened: dict[str, GraphPass] = {}
     for name, file in GRAPH_FILES.items():
@@ -217,7 +225,7 @@ def _open(path: Path, backend: Backend) -> GraphPass:
 
     def states(ids: Tensor, mask: Tensor) -> Tensor:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-        outputs = run({name: given[name].numpy().astype(np.int64) for name in names})[0]
-        return torch.from_numpy(np.array(outputs))
+        arrays = {name: given[name].numpy().astype(np.int64) for name in names}
+        return torch.from_numpy(np.array(run(arrays)[0]))
 
     return states

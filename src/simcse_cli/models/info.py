@@ -27,8 +27,8 @@ _PRODUCTS = {"prepacked": "prepacked (oneDNN)", "linear": "PyTorch's", "numpy": 
 def program_and_machine() -> dict[str, Any]:
     """Return facts about the program and the machine.
 
-    They are versions, hardware, the arithmetic taken here and why, extras, and caches with their
-    sizes in bytes. ``constants_of`` is the kind of processor whose ``CPU_CONSTANTS`` apply.
+    The facts are versions, hardware, the arithmetic used here and why, extras, and caches with
+    their sizes in bytes. ``constants_of`` is the kind of processor whose ``CPU_CONSTANTS`` apply.
     """
     device = resolve_device()
     fast = "faster than float32 here"

@@ -109,8 +109,9 @@ def _base_name(folder: Path) -> str | None:
         return None
     adapter = read_fields(path, _AdapterFile)
     if adapter.layer_replication:
-        hint = "merge it into its base model first"
-        raise CheckpointError(f"{folder} is an adapter that repeats layers", hint=hint)
+        raise CheckpointError(
+            f"{folder} is an adapter that repeats layers", hint="merge it into its base model first"
+        )
     name = adapter.base_model_name_or_path
     if Path(name).exists():
         return name
@@ -139,8 +140,10 @@ def _check_paths(folder: Path) -> None:
     """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            hint = "copy or download the model again"
-            raise CheckpointError(f"{path} is a pipe or a device, need a file", hint=hint)
+            raise CheckpointError(
+                f"{path} is a pipe or a device, need a file",
+                hint="copy or download the model again",
+            )
     for path in (*folder.glob("*.index.json"), *folder.glob("*/*.index.json")):
         for name in read_fields(path, _ShardIndex).weight_map.values():
             inside(str(path), name)

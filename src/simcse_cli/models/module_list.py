@@ -127,6 +127,11 @@ def _warn_unknown(config: _Entries, path: Path, progress: Progress, *known: str)
         progress.warn(f"{path}: {', '.join(strange)} is not known and has no effect")
 
 
+def _entry(config: _Entries, path: Path, name: str, kind: Any, default: Any = None) -> Any:
+    """Return an entry of ``config``, or ``default`` if there is none; refuse another ``kind``."""
+    return checked(config.get(name, default), kind, f"{path}: {name}")
+
+
 def _use(folder: Path, progress: Progress) -> _Entries:
     """Return prompts, similarity and width as sentence-transformers records them."""
     path = folder / PROMPTS_FILE
@@ -149,18 +154,19 @@ def _use(folder: Path, progress: Progress) -> _Entries:
     # The prompts; a default called query or document needs no entry, and is then empty.
     texts = checked(config.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
     prompts = {name: text or "" for name, text in texts.items()}
-    default = checked(config.get("default_prompt_name"), str | None, f"{path}: default_prompt_name")
+    default = _entry(config, path, "default_prompt_name", str | None)
     if default in ("query", "document"):
         prompts.setdefault(default, "")
     if default not in (None, *prompts):
         names = ", ".join(prompts) or "none"
-        what = f"default_prompt_name {default!r}, need the name of a prompt (there are {names})"
-        raise _refuse(path, what, "correct the name there, or remove the entry")
+        raise _refuse(
+            path,
+            f"default_prompt_name {default!r}, need the name of a prompt (there are {names})",
+            "correct the name there, or remove the entry",
+        )
     # How vectors are compared, and how many components they have.
-    similarity = checked(
-        config.get("similarity_fn_name"), str | None, f"{path}: similarity_fn_name"
-    )
-    width = checked(config.get("truncate_dim"), int | None, f"{path}: truncate_dim")
+    similarity = _entry(config, path, "similarity_fn_name", str | None)
+    width = _entry(config, path, "truncate_dim", int | None)
     if width is not None and width < 1:
         raise _refuse(path, f"truncate_dim {width}, need at least 1", "correct or remove the entry")
     return {
@@ -211,8 +217,9 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
             if reduction is not Reduction.MEAN:
-                what = f"WeightedLayerPooling with {reduction} is not supported; need the mean"
-                raise _refuse(path, what)
+                raise _refuse(
+                    path, f"WeightedLayerPooling with {reduction} is not supported; need the mean"
+                )
             pooler = layer_pooler
     head_use = HeadUse.KEPT if has_head else HeadUse.NONE
     return ModelRecord(pooler, head_use, origin=str(path), **fields)
@@ -287,15 +294,15 @@ def _transformer(folder: Path) -> _Entries:
                 path, f"module_output_name {output!r} is not supported; need token_embeddings"
             )
     # Length and casing.
-    length = checked(config.get("max_seq_length"), int | None, f"{path}: max_seq_length")
-    lower = checked(config.get("do_lower_case", False), bool | None, f"{path}: do_lower_case")
+    length = _entry(config, path, "max_seq_length", int | None)
+    lower = _entry(config, path, "do_lower_case", bool | None, False)
     return {"max_length": checked_length(length, path), "lower_case": bool(lower)}
 
 
 def _transformer_settings(folder: Path) -> tuple[Path, _Entries]:
     """Return the first settings file of a Transformer module that is not empty, and its entries.
 
-    Without one, they are the last file and no entries.
+    If all of them are empty or missing, return the last path and no entries.
     """
     for name in _TRANSFORMER_FILES:
         path = folder / name
@@ -353,8 +360,8 @@ def _pooler_of_weights(folder: Path) -> Pooler:
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
-    start = checked(config.get("layer_start", 4), int, f"{path}: layer_start")
-    n_layers = checked(config.get("num_hidden_layers", 12), int, f"{path}: num_hidden_layers")
+    start = _entry(config, path, "layer_start", int, 4)
+    n_layers = _entry(config, path, "num_hidden_layers", int, 12)
     # The module has weights from layer ``start`` on; the layers before have weight zero. Layer 0 is
     # the embedding output. The only tensor has no name behind the prefix.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
@@ -384,7 +391,7 @@ def _check_cnn(folder: Path) -> None:
         "kernel_sizes",
         "stride_sizes",
     )
-    sizes = checked(config.get("kernel_sizes", [1, 3, 5]), list[int], f"{path}: kernel_sizes")
+    sizes = _entry(config, path, "kernel_sizes", list[int], [1, 3, 5])
     strides = checked(config.get("stride_sizes") or [], list[int], f"{path}: stride_sizes")
     if any(size % 2 == 0 for size in sizes) or any(stride != 1 for stride in strides):
         raise _refuse(path, "CNN with even kernel_sizes or with stride_sizes is not supported")
@@ -420,9 +427,7 @@ def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
     _check_names(config, path, "Dense")
     if config.get("use_residual"):
         raise _refuse(path, "Dense with use_residual is not supported")
-    name = checked(
-        config.get("activation_function", "torch.nn.Tanh"), str, f"{path}: activation_function"
-    )
+    name = _entry(config, path, "activation_function", str, "torch.nn.Tanh")
     if not name.startswith("torch."):
         progress.warn(
             f"{path}: the activation {name} is of another package; tanh is used, as "

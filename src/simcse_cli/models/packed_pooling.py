@@ -79,7 +79,7 @@ def _means_by_group(layers: list[Tensor], tokens: PackedTokens, span: slice) -> 
 
 
 def packed_states(
-    packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None = None
+    packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor]:
     """Return the last layer's states end to end, ``(T, H)``, and where rows start, ``(R,)``."""
     tokens = packed_ahead(packed, rows).tokens

@@ -63,7 +63,8 @@ def real_positions(rows: TokenRows) -> Tensor:
     They follow from the lengths of the rows, so no mask has to be read from a GPU.
     """
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return torch.from_numpy(np.flatnonzero(np.arange(lengths.max()) < lengths[:, None]))
+    is_real = np.arange(lengths.max()) < lengths[:, None]  # (R, L)
+    return torch.from_numpy(np.flatnonzero(is_real))
 
 
 def token_batches(
@@ -82,7 +83,8 @@ def token_batches(
     batch: list[int] = []
     used = 0
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        cost = cost_alone = max(1, lengths[row])
+        cost_alone = max(1, lengths[row])
+        cost = cost_alone
         if batch:
             longest = lengths[batch[0]]
             if padded:

@@ -35,17 +35,20 @@ def read_matrix(path: Path | str) -> Array:
     path = require_file(path, hint=_FORMATS_HINT)
     arrays = _read_arrays(path)
     if len(arrays) != 1:
-        what = f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one"
-        raise DataError(what, hint=_FORMATS_HINT)
+        raise DataError(
+            f"{path} holds {len(arrays)} arrays ({', '.join(arrays)}), need one", hint=_FORMATS_HINT
+        )
     (matrix,) = arrays.values()
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
-        need = "need (sentences, dimensions) of numbers"
         raise DataError(
-            f"{path}: shape {matrix.shape} of {matrix.dtype}, {need}", hint=_FORMATS_HINT
+            f"{path}: shape {matrix.shape} of {matrix.dtype}, need (sentences, dimensions) of "
+            "numbers",
+            hint=_FORMATS_HINT,
         )
     # A damaged file may hold only zeros. It is read in blocks, as it may be larger than the memory.
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
-        is_zero = not any(matrix[i : i + _BLOCK].any() for i in range(0, len(matrix), _BLOCK))
+        starts = range(0, len(matrix), _BLOCK)
+        is_zero = not any(matrix[start : start + _BLOCK].any() for start in starts)
     if len(matrix) and is_zero:
         raise DataError(
             f"{path} holds only zeros", hint="the file is damaged: make or copy it again"

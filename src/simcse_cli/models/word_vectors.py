@@ -39,8 +39,10 @@ class WordVectors:
     def __init__(self, path: Path | str, *, progress: Progress = SILENT) -> None:
         self.path = require_file(path)
         if self.path.suffix in _PACKED:
-            hint = f"{_PACKED[self.path.suffix]} {self.path}"
-            raise DataError(f"{self.path} is packed, need the text file", hint=hint)
+            raise DataError(
+                f"{self.path} is packed, need the text file",
+                hint=f"{_PACKED[self.path.suffix]} {self.path}",
+            )
         self._vectors: dict[str, Floats32] = {}
         with progress.task(f"scanning {self.path.name}") as task:
             self.dim, self._places = self._scan()
@@ -83,7 +85,8 @@ class WordVectors:
         # Only the places of lines are kept, because few of the words will be looked up.
         with self.path.open("rb") as stream:
             for number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
-                place, stop = stop, stop + len(full_line)
+                place = stop
+                stop += len(full_line)
                 line = full_line.rstrip()
                 n_values = line.count(b" ")
                 if number == 1 and _is_header(line):
@@ -97,8 +100,10 @@ class WordVectors:
                     self._check_spaced_word(line, number, dim)
                     continue
                 if b"\0" in word:
-                    what = "a NUL byte; this is a binary file"
-                    raise DataError(f"{self.path}, line {number}: {what}", hint=_TEXT_HINT)
+                    raise DataError(
+                        f"{self.path}, line {number}: a NUL byte; this is a binary file",
+                        hint=_TEXT_HINT,
+                    )
                 places[word.decode("utf-8", errors="replace")] = place
 
         # Refuse a file that is empty or was cut off.
@@ -120,8 +125,10 @@ class WordVectors:
         fields = line.split(b" ")
         rest_of_word = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in rest_of_word):
-            reason = f"{len(fields) - 1} values, need {dim or 1}"
-            raise DataError(f"{self.path}, line {number}: {reason}", hint=_TEXT_HINT)
+            raise DataError(
+                f"{self.path}, line {number}: {len(fields) - 1} values, need {dim or 1}",
+                hint=_TEXT_HINT,
+            )
 
 
 def _is_number(field: bytes) -> bool:

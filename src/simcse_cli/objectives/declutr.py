@@ -193,12 +193,15 @@ class Declutr(Objective):
         groups: list[tuple[str, ...]] = []
         for ids in examples:
             for anchor, positives in self.sampler.sample(len(ids), generator):
-                groups.append(tuple(str(decode(ids[span])) for span in (anchor, *positives)))
+                spans = (anchor, *positives)
+                groups.append(tuple(str(decode(ids[span])) for span in spans))
         rows = self.encoder.tokenize([text for view in zip(*groups, strict=True) for text in view])
         extra: dict[str, Any] = {}
         # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:
-            rows[: len(groups)], extra["mlm_labels"] = self.mlm.mask(rows[: len(groups)], generator)
+            masked, labels = self.mlm.mask(rows[: len(groups)], generator)
+            rows[: len(groups)] = masked
+            extra["mlm_labels"] = labels
         return Batch(rows, len(groups), texts=groups, extra=extra)
 
     def encode(self, batch: Batch) -> Representations:

@@ -127,9 +127,9 @@ class Diffcse(Simcse):
             load_tokenizer(folder).get_vocab() != tokenizer.get_vocab()
             or tokenizer.mask_token_id is None
         ):
-            need = f"need the vocabulary of {self.encoder.name}, with a mask token"
             raise ConfigError(
-                f"--generator {name}: {need}",
+                f"--generator {name}: need the vocabulary of {self.encoder.name}, with a mask "
+                "token",
                 hint="take a masked language model that has the tokenizer of the encoder",
             )
         self.model_digests[name] = digest(*weights_as_bytes(model))
@@ -191,6 +191,6 @@ class Diffcse(Simcse):
             # The Gumbel-max trick: with the logarithm of an exponential draw subtracted from each
             # logit, the argmax is a draw from the softmax.
             logits = logits - torch.empty_like(logits).exponential_().log()
-        stays = mask == 0
-        stays[:, 0] = True
-        return torch.where(stays, ids, logits.argmax(dim=-1))
+        is_kept = mask == 0
+        is_kept[:, 0] = True
+        return torch.where(is_kept, ids, logits.argmax(dim=-1))

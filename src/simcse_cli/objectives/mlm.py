@@ -46,8 +46,7 @@ class Masking:
 
     @classmethod
     def of(cls, tokenizer: Any, probability: float) -> Self:
-        mask_id = tokenizer.mask_token_id
-        return cls(probability, mask_id, tokenizer.all_special_ids, len(tokenizer))
+        return cls(probability, tokenizer.mask_token_id, tokenizer.all_special_ids, len(tokenizer))
 
     def __call__(
         self, rows: TokenRows, generator: np.random.Generator, words: Words | None = None

@@ -65,8 +65,8 @@ def sample_next(
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 
-    ``following`` has, for each sentence, how many sentences of its document follow it; one with 0
-    is no anchor. The positive is drawn evenly; near the end of a document the window is shorter.
+    ``following`` has, for each sentence, how many sentences of its document follow; a sentence with
+    0 is no anchor. The positive is drawn evenly; near the end of a document the window is shorter.
     """
     anchors = np.flatnonzero(following > 0)
     return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)

@@ -129,7 +129,8 @@ class Promptbert(TemplateViews):
         if not self.subtracts:
             return super().embed(batch)
         # Only the second view of a single sentence has the other template.
-        first, second = batch.rows, batch.rows[:0]
+        first = batch.rows
+        second = batch.rows[:0]
         if self._is_single:
             first, second = batch.split(batch.n_examples)
         biases = []

@@ -60,17 +60,20 @@ OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
 
 _ENTRY_POINTS = "simcse_cli.objectives"
 """The entry-point group in which installed packages offer objectives."""
-_own: dict[str, type[Objective]] = {}
+_registered: dict[str, type[Objective]] = {}
 """Classes that a program has registered with ``register_objective``, by their names."""
 
 
 def find_objective(name: str) -> type[Objective]:
     """Return the class of an objective of this toolkit, an installed package or a user's file."""
-    if name in _own:
-        return _own[name]
+    if name in _registered:
+        return _registered[name]
     if name in list(ObjectiveName):
         return OBJECTIVES[ObjectiveName(name)]
-    loaded = load_code(name, _PLACE) if names_code(name) else entry_point(_ENTRY_POINTS, name)
+    if names_code(name):
+        loaded = load_code(name, _PLACE)
+    else:
+        loaded = entry_point(_ENTRY_POINTS, name)
     if loaded is None:
         known = [*ObjectiveName, *entry_point_names(_ENTRY_POINTS)]
         raise UsageError(
@@ -106,7 +109,7 @@ def register_objective(cls: type[Objective]) -> str:
     check_objective(cls, cls.__qualname__)
     file = inspect.getsourcefile(cls) if cls.__module__ != "__main__" else None
     name = f"{file or cls.__module__}:{cls.__qualname__}"
-    _own[name] = _named(cls, name)
+    _registered[name] = _named(cls, name)
     return name
 
 

@@ -205,7 +205,8 @@ class SimcseUnsup(Simcse):
             counts = list(map(self._n_noise, batch.counts))
             noise = gather_with_grad(batch.extra["noise"], counts)
             # Every process rounds its number of vectors up, so the total is cut here.
-            negatives.append(noise[: int(options.noise * len(views[0]))].to(views[0].dtype))
+            n_noise = int(options.noise * len(views[0]))
+            negatives.append(noise[:n_noise].to(views[0].dtype))
 
         # Compute the loss for every width.
         excluded, metrics = self._excluded(batch)
@@ -213,8 +214,7 @@ class SimcseUnsup(Simcse):
         losses = [self._form(part, excluded) for part in parts]
         terms = {"contrastive": torch.stack(losses).mean()}
         if options.dimension_weight:
-            temperature = options.dimension_temperature
-            loss = dimension_contrast(views[0], views[1], temperature=temperature)
+            loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)
             terms["dimension"] = options.dimension_weight * loss
 
         # The queue takes this batch's anchors after the loss has read the earlier ones.
@@ -254,14 +254,15 @@ class SimcseUnsup(Simcse):
         if options.as_released and excluded is not None:
             # The empty part of the anchors is for ``cat``, which refuses an empty list.
             noise = torch.cat([*others, anchors[:0]])
-            temperature = options.temperature
-            return released_dclr(anchors, positives, noise, excluded, temperature=temperature)
+            return released_dclr(
+                anchors, positives, noise, excluded, temperature=options.temperature
+            )
 
         # The forms below can also compare by dot product.
         shared["similarity"] = options.similarity
         if options.negatives is Negatives.NO_DROPOUT:
-            scale = options.positive_scale
-            return off_dropout(anchors, positives, others[0], positive_scale=scale, **shared)
+            shared["positive_scale"] = options.positive_scale
+            return off_dropout(anchors, positives, others[0], **shared)
         if options.mix:
             shared |= {"masked": options.mix_masked, "sides": options.mix_sides}
             return mixcse(anchors, positives, mix=options.mix, **shared)

@@ -115,7 +115,8 @@ class PackedBackbone:
         tokens = self.pack(drawn.tolist())
         recording = RecordingOperators(self.parts.activation)
         run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
-        return QuantizedOperators(self.parts.activation), quantized(layers, recording.seen)
+        operators = QuantizedOperators(torch.float32, self.parts.activation)
+        return operators, quantized(layers, recording.seen)
 
     def hidden_states(
         self,
@@ -203,7 +204,9 @@ class PackedBackbone:
         layers = read_layers(parts, dtype, pool)
         # Two shares are faster for many tokens on a CPU. They take all parameters from the layers,
         # so a relative bias, which is computed by the model itself, excludes them.
-        halves = tokens.halves() if tokens.is_large and parts.relative_bias is None else None
+        halves = None
+        if tokens.is_large and parts.relative_bias is None:
+            halves = tokens.halves()
         if halves is None or not self.compiles(dtype):
             return PackedPath(layers, lambda masks, _: Operators(dtype, activation, masks), halves)
         return PackedPath(layers, partial(CompiledOperators, dtype, activation, pool), halves)
@@ -308,7 +311,7 @@ def packed_backbone(
 
 
 def forget_prepared(backbone: nn.Module) -> None:
-    """Free what was prepared from the weights of a model, which have changed or are about to."""
+    """Free what was prepared from the weights of a model, as these have changed or will change."""
     _PREPARED.pop(backbone, None)
 
 
@@ -323,8 +326,8 @@ def run_layers(
 ) -> dict[int, Tensor]:
     """Return the states ``(T, H)`` after the wanted layers, by number; 0 is for the embeddings.
 
-    ``first`` are the linear layers with which the last layer attends from first tokens only. Its
-    states are then ``(R, H)``.
+    If ``first`` is given, the last layer attends from first tokens only, by these linear layers,
+    and its states are ``(R, H)``.
     """
     # ``states`` is the input of the next sum, and ``x`` is that of the next product.
     kept = {0: states} if 0 in wanted else {}

@@ -84,8 +84,8 @@ class QuantizedLinear(NamedTuple):
 
     Attributes:
         products: one for each group of input channels.
-        sums: the sums of each product's rows, and in the last row the bias of the layer, with what
-            corrects for the shift, ``(n_groups + 1, D_out)``.
+        sums: the sums of each product's rows, and in the last row the bias of the layer, which
+            also makes up for the shift, ``(n_groups + 1, D_out)``.
         factor, shift: the inputs become ``x * factor + shift`` by channel, ``(D_in,)``; or None.
     """
 
@@ -116,7 +116,9 @@ class QuantizedLinear(NamedTuple):
             q = _whole((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
             return self.products[i](q).mul_(steps[:, i, None])
 
-        total = functools.reduce(Tensor.add_, map(part, range(len(groups))))
+        total = part(0)
+        for i in range(1, len(groups)):
+            total.add_(part(i))
         # Add low * scale_o * sum(w_o) of each group, and once the bias.
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
@@ -164,9 +166,6 @@ class RecordingOperators(Operators):
 
 class QuantizedOperators(Operators):
     """The operators with integer products; attention, norms and sums stay float32."""
-
-    def __init__(self, activation: str) -> None:
-        super().__init__(torch.float32, activation)
 
     def _linear(self, x: Tensor, linear: Any) -> Tensor:
         return linear(x)  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ from simcse_cli.packed.layers import map_tensors
 from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""A function of a share's number and rows, the parameters, and what queues gradients."""
+"""A function of a share's number and rows, the parameters, and a function to queue gradients."""
 
 
 def run_shares(

@@ -89,7 +89,8 @@ class PackedTokens:
             return None
         ends = list(itertools.accumulate(lengths))
         # The first part ends at the sentence whose end is nearest to the middle.
-        n_first = 1 + min(range(len(ends) - 1), key=lambda row: abs(2 * ends[row] - ends[-1]))
+        distances = [abs(2 * end - ends[-1]) for end in ends[:-1]]
+        n_first = 1 + distances.index(min(distances))
         return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
     def _part(self, lengths: Sequence[int], first_row: int, end_row: int) -> "PackedTokens":

@@ -109,7 +109,8 @@ def principal_directions(moment: Floats) -> tuple[Floats, Floats]:
     positive, so that the signs are the same on every machine.
     """
     values, columns = np.linalg.eigh(moment)
-    values, columns = values[::-1], columns[:, ::-1]
+    values = values[::-1]
+    columns = columns[:, ::-1]
     largest_rows = np.abs(columns).argmax(axis=0)
     signs = np.sign(columns[largest_rows, np.arange(columns.shape[1])])
     # Rounding can make an eigenvalue of 0 slightly negative.

@@ -34,7 +34,9 @@ class _DirectionRemoval(base.PostProcessor):
         """Learn centre and directions; raise ``ValueError`` also if no dimension would be left."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
-        n_removed = max(1, round(dim / 100)) if self.n_directions is None else self.n_directions
+        n_removed = self.n_directions
+        if n_removed is None:
+            n_removed = max(1, round(dim / 100))
         if n_removed >= dim:
             raise ValueError(
                 f"cannot remove {n_removed} directions from vectors of {dim} dimensions"
@@ -53,7 +55,7 @@ class _DirectionRemoval(base.PostProcessor):
 
 
 class AllButTheTop(_DirectionRemoval):
-    """Subtract the mean and the leading principal directions of centred vectors; ``(N, D)`` stays.
+    """Subtract the mean and the leading principal directions of centred vectors, ``(N, D)``.
 
     Source: Mu and Viswanath 2018. With the mean mu and the directions u_i, a vector x becomes
 
@@ -69,7 +71,7 @@ class AllButTheTop(_DirectionRemoval):
 
 
 class CommonComponentRemoval(_DirectionRemoval):
-    """Subtract the projection on the first right singular vectors of the fit; ``(N, D)`` stays.
+    """Subtract the projection of ``(N, D)`` vectors on the first right singular vectors of the fit.
 
     Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix of fit vectors is not
     centred. The paper fits on the same sentences that are scored, so it needs the whole test set at

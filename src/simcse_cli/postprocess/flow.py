@@ -120,10 +120,11 @@ class MultiLevelFlow(nn.Module):
                 f"a flow of {levels} levels needs a dimension divisible by {2**levels}, got {dim}"
             )
         generator = torch.Generator().manual_seed(seed)
-        self.levels = nn.ModuleList(
-            nn.ModuleList(FlowStep(dim // 2**level, width, generator) for _ in range(depth))
-            for level in range(levels)
-        )
+        self.levels = nn.ModuleList()
+        for level in range(levels):
+            n_channels = dim // 2**level
+            steps = [FlowStep(n_channels, width, generator) for _ in range(depth)]
+            self.levels.append(nn.ModuleList(steps))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the latent ``(B, D)`` and the log-determinant of the whole map."""
@@ -185,13 +186,13 @@ class BertFlow(PostProcessor):
                 "levels, depth, width and epochs need 1 or more, batch_size 2, "
                 "learning_rate above 0"
             )
-        self.levels, self.depth, self.width = levels, depth, width
-        self.learning_rate, self.epochs, self.batch_size, self.seed = (
-            learning_rate,
-            epochs,
-            batch_size,
-            seed,
-        )
+        self.levels = levels
+        self.depth = depth
+        self.width = width
+        self.learning_rate = learning_rate
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.seed = seed
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
@@ -199,6 +200,7 @@ class BertFlow(PostProcessor):
         # one example, so they share a batch.
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
+        n_sides = examples.shape[1]
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
 
@@ -213,19 +215,18 @@ class BertFlow(PostProcessor):
             for batch in self._batches(examples):
                 if not self.losses_:
                     with torch.no_grad():  # actnorm starts from the first sides of the first batch
-                        self.flow_(batch[:: examples.shape[1]])
+                        self.flow_(batch[::n_sides])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
                 # Times the number of sides, the mean over all rows is the sum of the sides' means.
-                (loss * examples.shape[1]).backward()  # type: ignore[no-untyped-call]
+                (loss * n_sides).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.flow_.parameters(), MAX_GRAD_NORM)
                 optimizer.step()
-                self.losses_.append(loss.item())
-                if not math.isfinite(self.losses_[-1]):
-                    raise ValueError(
-                        f"the flow's loss became {self.losses_[-1]} at step {len(self.losses_)}"
-                    )
-                task.update(bits=f"{self.losses_[-1]:.3f}")
+                bits = loss.item()
+                self.losses_.append(bits)
+                if not math.isfinite(bits):
+                    raise ValueError(f"the flow's loss became {bits} at step {len(self.losses_)}")
+                task.update(bits=f"{bits:.3f}")
                 task.advance()
         self.n_features_in_ = vectors.shape[-1]
         return self

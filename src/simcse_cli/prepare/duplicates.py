@@ -43,7 +43,7 @@ _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", 
 class _Texts:
     """The texts of a file with their ids.
 
-    Rows are numbered from 1, and rows without text are "".
+    Entry i of both lists is of row i + 1 of the file. The text of a row without one is "".
     """
 
     name: str
@@ -88,7 +88,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(source_texts.texts)
 
-    # Where both files have a text with the same id, one of the two texts is not compared.
+    # Where both files have a text with the same id, one of the two texts is passed over.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
         passed_over = _of_both(older, source_texts)
@@ -110,8 +110,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
 def _of_both(older: _Texts, new: _Texts) -> set[int]:
     """Return the numbers of the texts that are not compared, since their id is in both files.
 
-    If both texts with an id are equal, the new one is left out, as it is known. If they differ, the
-    older one is left out, as its row has changed.
+    If the two texts with an id are equal, the new one is not compared, as it is known. If they
+    differ, the older one is not compared, as its row has changed.
     """
     new_rows = {text_id: row for row, text_id in enumerate(new.ids)}
     passed_over = set()
@@ -164,6 +164,7 @@ def _finders(
     options: DuplicateOptions,
     progress: Progress,
 ) -> dict[DuplicateKind, Finder]:
+    """Return a finder for each kind; the one for meaning encodes the texts first."""
     finders: dict[DuplicateKind, Finder] = {}
     for kind in kinds:
         if kind is DuplicateKind.EXACT:
@@ -193,20 +194,24 @@ class _Result:
         """Yield a row for each duplicate, in the order of the file."""
         for number in sorted(self.found):
             kind, match = self.found[number]
-            _, *place = self._place(number)
-            yield *place, *self._place(match.kept_number), kind.value, f"{match.score:.4f}"
+            _, *duplicate = self._place(number)
+            kept = self._place(match.kept_number)
+            yield *duplicate, *kept, kind.value, f"{match.score:.4f}"
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
-        part, row = self.source_texts, number - self.n_older
+        part = self.source_texts
+        row = number - self.n_older
         if row < 0:
-            part, row = self.parts[0], number
+            part = self.parts[0]
+            row = number
         return part.name, str(row + 1), part.ids[row], part.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the file that are not duplicates, with all of their columns.
 
-        JSON takes the values as they are, and TSV texts on one line.
+        JSON Lines get the values as they were read, other formats their texts, and TSV files texts
+        on one line.
         """
         for row, values in enumerate(table.values()):
             if row + self.n_older in self.found:
@@ -224,8 +229,8 @@ class _Result:
 
     def summary(self) -> str:
         texts = self.source_texts.texts
-        n_rows, n_empty = len(texts), sum(not text for text in texts)
-        line = f"{len(self.found):,} of {n_rows:,} rows repeat another"
+        n_empty = texts.count("")
+        line = f"{len(self.found):,} of {len(texts):,} rows repeat another"
         if self.counts:
             line += f" ({', '.join(f'{kind} {n:,}' for kind, n in self.counts.items())})"
         if n_empty:

@@ -40,7 +40,8 @@ def filter_rows(
         counts.read += len(batch)
         for reasons_of in filters:
             kept: list[Row] = []
-            for row, reason in zip(batch, reasons_of(batch) if batch else (), strict=True):
+            reasons = reasons_of(batch) if batch else []
+            for row, reason in zip(batch, reasons, strict=True):
                 if reason is None:
                     kept.append(row)
                 else:
@@ -73,7 +74,7 @@ def drop_self_negatives(row: Row) -> str | None:
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
-    """Return a filter that drops rows in which a text has fewer or more words."""
+    """Return a filter that drops rows with a text of fewer or of more words than these bounds."""
 
     @_by_row
     def reason(row: Row) -> str | None:
@@ -88,10 +89,7 @@ def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
 
 
 def drop_duplicates() -> RowFilter:
-    """Return a filter that drops rows with the match keys of an earlier one.
-
-    It needs about 80 bytes per row.
-    """
+    """Return a filter that drops rows with the match keys of an earlier one, by 80 bytes a row."""
     seen: set[int] = set()
 
     @_by_row

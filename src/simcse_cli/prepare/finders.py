@@ -36,11 +36,13 @@ class Finder(Protocol):
     """Finds the nearest of the texts added so far; texts come in blocks, known by numbers."""
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Prepare for a block of texts, which are then asked for in turn by their numbers."""
+        """Prepare a block of texts for ``find`` and ``add``, which know them by their numbers."""
 
-    def find(self, number: int) -> Match | None: ...
+    def find(self, number: int) -> Match | None:
+        """Return the kept text that a text of the block repeats, if there is one."""
 
-    def add(self, number: int) -> None: ...
+    def add(self, number: int) -> None:
+        """Keep a text of the block, so that later texts are compared with it."""
 
 
 class ExactFinder:
@@ -104,7 +106,8 @@ class MeaningFinder:
     """
 
     def __init__(self, units: Floats32, threshold: float) -> None:
-        self._units, self._threshold = units, threshold
+        self._units = units
+        self._threshold = threshold
         self._short = _shortened(units)
         self._kept = np.empty_like(self._short)
         self._numbers: list[int] = []
@@ -172,8 +175,8 @@ def _shortened(units: Floats32) -> Floats32:
     # Eigenvalues ascend, so that the first principal axes are the last columns.
     _, axes = np.linalg.eigh(sample.T @ sample)
     leading = units @ axes[:, -_N_AXES:].astype(np.float32)
-    rest = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1, keepdims=True)))
-    return np.hstack([leading, rest])
+    remaining_length = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1, keepdims=True)))
+    return np.hstack([leading, remaining_length])
 
 
 def find_duplicates(
@@ -204,6 +207,7 @@ def find_duplicates(
 
 
 def _first_match(number: int, finders: dict[DuplicateKind, Finder]) -> FoundText | None:
+    """Return the kind and the match of the first finder that finds one."""
     for kind, finder in finders.items():
         match = finder.find(number)
         if match is not None:

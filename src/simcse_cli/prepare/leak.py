@@ -128,10 +128,13 @@ class LeakFilter:
         if self._index is None:
             yield from ([set()] * len(rows))
             return
-        sketches = iter(self._index.sketch(list(chain.from_iterable(rows))))
+        texts = list(chain.from_iterable(rows))
+        sketches = iter(self._index.sketch(texts))
         for row in rows:
-            numbers = chain.from_iterable(map(self._index.find, islice(sketches, len(row))))
-            yield {self._keys[number] for number in numbers}
+            keys = set[str]()
+            for sketch in islice(sketches, len(row)):
+                keys.update(self._keys[number] for number in self._index.find(sketch))
+            yield keys
 
     def result(self) -> list[TaskLeak]:
         near_only = self._nearly - self._exact

@@ -142,6 +142,7 @@ class Linter:
             self._separator = cells_in_text([line for (line,) in rows])
 
     def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Check each row, and yield it."""
         for row in rows:
             self.check(row)
             yield row
@@ -173,6 +174,7 @@ class Linter:
                 self._count_pending()
 
     def findings(self) -> list[Finding]:
+        """Return what the checks have found in all rows so far."""
         self._count_pending()
         self._find_mix()
         findings = []
@@ -187,7 +189,7 @@ class Linter:
         return findings
 
     def _place(self, number: int) -> tuple[int, str | None]:
-        """Return the number of a row in its file, and the file."""
+        """Return the number of a row in its file, and the file; ``number`` is that of all rows."""
         for n_before, file in reversed(self._files):
             if n_before < number:
                 return number - n_before, file
@@ -206,6 +208,7 @@ class Linter:
             self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
 
     def _note(self, check: Check, row: Row, number: int | None = None) -> None:
+        """Count a row that a check has found; its ``number`` is by default that of the last row."""
         self._found[check] += 1
         if check not in self._first:
             self._first[check] = (number or self.n_rows, _example(row))
@@ -217,6 +220,7 @@ class Linter:
         self._seen.add(digest)
 
     def _check_pair(self, row: Row) -> None:
+        """Note the faults between the texts of a row, and between the row and earlier ones."""
         keys = [match_key(text) for text in row]
         if keys[0] == keys[1]:
             self._note(Check.ANCHOR_IS_POSITIVE, row)
@@ -245,7 +249,8 @@ class Linter:
         self._pending = []
         if not rows or self.count_tokens is None:
             return
-        lengths = iter(self.count_tokens(list(chain.from_iterable(rows))))
+        texts = list(chain.from_iterable(rows))
+        lengths = iter(self.count_tokens(texts))
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
             if max(islice(lengths, len(row))) > self.max_length:
                 self._note(Check.TRUNCATED, row, number)
@@ -298,7 +303,7 @@ def guess_language(text: str) -> str | None:
 
 
 def _language_of(script: str, text: str) -> str:
-    """Return a script, or Japanese for ideographs with kana."""
+    """Return the script as the name of a language; ideographs are Japanese if kana occur."""
     is_japanese = script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text)
     return "Japanese" if is_japanese else script
 
@@ -318,6 +323,7 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
+    """Return a linter that has checked every row of the files."""
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
@@ -366,7 +372,7 @@ _JOBS = {
 
 
 def reading_facts(table: Table) -> TableFacts:
-    """Return how a table is read, and what each job would take or ask."""
+    """Return how a table is read, and for each job which columns it would take, or its question."""
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
@@ -384,7 +390,7 @@ def reading_facts(table: Table) -> TableFacts:
 
 
 def _taken(table: Table, job: Job) -> str | None:
-    """Return what a job would take or ask; None for a job that the table is not meant for."""
+    """Return what a job would take or ask, in words; None if the table is not made for the job."""
     grid = table.reading.grid
     if table.is_text:
         return "each line" if job is Job.TEXTS else None
@@ -400,8 +406,8 @@ def _taken(table: Table, job: Job) -> str | None:
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that ``--strict`` refuses: all but shared and repeated texts."""
-    told = (Check.SHARED_TEXT, Check.REPEATED_TEXT)
-    return [finding for finding in findings if finding.check not in told]
+    accepted = (Check.SHARED_TEXT, Check.REPEATED_TEXT)
+    return [finding for finding in findings if finding.check not in accepted]
 
 
 def list_findings(findings: Iterable[Finding]) -> str:

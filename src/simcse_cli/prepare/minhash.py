@@ -32,8 +32,9 @@ Sketch = tuple[NDArray[np.uint32], list[int]]
 def shingles(text: str) -> NDArray[np.uint32]:
     """Return the sorted CRC-32 values of the words and word pairs of a text."""
     tokens = words(text) or text.split()
-    pieces = {*tokens, *(f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))}
-    return np.fromiter(sorted(zlib.crc32(piece.encode()) for piece in pieces), dtype=np.uint32)
+    pairs = (f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))
+    values = sorted(zlib.crc32(piece.encode()) for piece in {*tokens, *pairs})
+    return np.array(values, dtype=np.uint32)
 
 
 def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> Floats:

@@ -93,7 +93,10 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
 
 @dataclass
 class NegativeCounts:
-    """Counts of a search for negatives; cosines are means over pairs and over rows."""
+    """Counts of a search for negatives.
+
+    ``positive_cosine`` is a mean over the pairs, ``negative_cosine`` over the rows to write.
+    """
 
     n_pairs: int
     n_anchors: int
@@ -194,7 +197,10 @@ def _mine(
     mine: Callable[[ReadyEncoder, Path], Mined],
     writer: RowWriter,
 ) -> None:
-    """Check the output, load the model, mine in a folder beside the output, and write the rows."""
+    """Check the output, load the model, mine in a folder beside the output, and write the rows.
+
+    ``mine`` takes the model and that folder, and returns the rows and counts of the search.
+    """
     _require_files(sources, options)
     # With --resume, an output that exists must be the finished one of this search. That is checked
     # by ``_require_finished`` below, once the digest of the model is known.
@@ -227,7 +233,10 @@ def _of_unchanged(inputs: Inputs, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless a finished output was written by this search, by its manifest."""
+    """Raise OutputError unless the manifest of an output says that this search has written it.
+
+    ``facts`` are the settings and inputs of this search.
+    """
     path = manifest_path(output)
     manifest = read_json(path) if path.is_file() else None
     recorded = {}
@@ -244,7 +253,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
 
 
 def _number(digests: Digests) -> tuple[Booleans, Integers]:
-    """Return whether each entry is the first of its value, and the number of its value.
+    """Return for each digest whether it occurs for the first time, and the number of its value.
 
     Values are numbered in the order of their first occurrence.
 
@@ -272,7 +281,7 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 def _blocks(
     work: Path, n_rows: int, search: Callable[[slice], Array], progress: Progress
 ) -> Iterator[Array]:
-    """Yield the result of each block of rows; one that was saved is not searched again."""
+    """Yield the result of each block of rows, read from ``work`` if a search has saved it there."""
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
             path = work / f"found-{start}.npy"
@@ -284,9 +293,10 @@ def _blocks(
 
 
 def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
-    """Yield the texts of tables that are not empty."""
+    """Yield the texts of some files, cleaned, except the empty ones."""
     for source in sources:
-        yield from filter(None, map(clean_text, Table(source, Job.TEXTS, given).texts()))
+        cleaned = map(clean_text, Table(source, Job.TEXTS, given).texts())
+        yield from filter(None, cleaned)
 
 
 @dataclass
@@ -333,7 +343,7 @@ class NegativeSearch:
         yield from _clean_texts(self.options.corpus or [], self.given.of_file("--corpus"))
 
     def read(self, encoder: ReadyEncoder, work: Path) -> None:
-        """Number the texts, and keep and encode each different one once."""
+        """Read all texts, number the different ones, and store and encode each of these."""
         options = self.options
         files = Inputs([*self.inputs, *(options.corpus or [])])
         anchor_digests, anchor_keys = _digests(self._anchors())
@@ -372,7 +382,10 @@ class NegativeSearch:
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
-        """Choose negatives from the texts that were read, or from those of an index."""
+        """Let negatives be chosen from the texts that were read, or from those of an index.
+
+        ``keys`` are the match keys of the texts.
+        """
         self._pool: Sequence[str] = texts
         self._pool_keys = keys
         self._searcher: ExactSearcher | SearchIndex = ExactSearcher(self._units)
@@ -409,12 +422,12 @@ class NegativeSearch:
         )
 
     def _search_block(self, block: slice) -> Array:
-        """Return the negatives of a block of anchors, with -1 in place of missing ones."""
+        """Return an array with the negatives of each anchor of a block, -1 for a missing one."""
         last = self.limits.last
         per_anchor = self.options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
 
-        # Partners of an anchor are left out of what is found, so as many more are searched.
+        # Partners of an anchor are dropped from what is found, so the search asks for more.
         excluded = [self._partners.of(self._anchor_keys[number]) for number in numbers]
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
@@ -467,7 +480,7 @@ class NegativeSearch:
 
 
 class _Partners:
-    """The texts that occur in a pair with a text, on either side of it, by their keys."""
+    """The partners of each text, by key: the texts that are paired with it, on either side."""
 
     def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
         left = np.concatenate([anchor_keys, positive_keys])
@@ -493,7 +506,7 @@ def _paraphrase_rows(
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
-    """Find the nearest pairs of texts; texts with one match key count once."""
+    """Find the nearest pairs of texts; texts with the same match key count as one."""
     given = Given.of(options, progress=progress).of_texts(options.columns)
 
     # Each different text is kept and encoded once.
@@ -502,8 +515,14 @@ def _paraphrase_rows(
     texts = PackedTexts.stored(compress(_clean_texts(inputs, given), is_new), work / "texts.txt")
     if not texts:
         raise DataError(f"{', '.join(inputs)}: no text")
-    how = {"prompt": encoder.prompt, "batch_tokens": options.batch_tokens}
-    units = unit_vectors(texts, encoder, progress, file=work / "texts.npy", **how)
+    units = unit_vectors(
+        texts,
+        encoder,
+        progress,
+        file=work / "texts.npy",
+        prompt=encoder.prompt,
+        batch_tokens=options.batch_tokens,
+    )
     encoder.warn_truncated(progress)
     best = _nearest_pairs(units, options, work, progress)
 
@@ -545,7 +564,7 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
 
 
 def _different_pairs(pairs: Array, n_texts: int) -> Array:
-    """Return each pair once, although both of its texts may have found it, nearest first."""
+    """Return the pairs, nearest first, each once even if both of its texts have found it."""
     _, first = np.unique(pairs["left"] * n_texts + pairs["right"], return_index=True)
     different = pairs[first]
     order = np.lexsort((different["right"], different["left"], -different["score"]))

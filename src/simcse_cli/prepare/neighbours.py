@@ -18,10 +18,7 @@ from simcse_cli.prepare.sentences import split_sentences
 
 
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
-    """Write pairs of neighbours from the documents of the inputs.
-
-    It warns if no blank line separates documents.
-    """
+    """Write pairs of neighbours from the documents; warn if no blank line separates documents."""
     given = Given.of(options, progress=writer.progress).of_texts(options.column)
     counts = DocumentCounts()
     documents = iter_documents(inputs, given, split=options.split_sentences, counts=counts)
@@ -78,7 +75,8 @@ def _documents(table: Table) -> Iterator[Iterable[str]]:
 
 def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:
     for line in lines:
-        for sentence in split_sentences(line) if split else [line.strip()]:
+        sentences = split_sentences(line) if split else [line.strip()]
+        for sentence in sentences:
             if sentence:
                 counts.n_sentences += 1
                 yield sentence

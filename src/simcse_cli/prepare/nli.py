@@ -103,7 +103,7 @@ def _triplets(
     counts.n_premises += len(grouped)
 
     for premise, hypotheses in grouped.items():
-        positives = [*chain.from_iterable(hypotheses[label] for label in positive_labels)]
+        positives = list(chain.from_iterable(hypotheses[label] for label in positive_labels))
         positive = None
         if positives:
             positive = choose(positives, seed=seed, key=f"positive\x1f{premise}")

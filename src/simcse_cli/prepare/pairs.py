@@ -65,6 +65,7 @@ def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) 
 
 
 def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
+    """Return the two values of a flag; raise ConfigError for any other number of them."""
     if len(values) != 2:
         raise ConfigError(f"{flag} needs two {what}, found {len(values)}: {', '.join(values)}")
     return values[0], values[1]
@@ -78,7 +79,7 @@ def pair_rows(
 ) -> Iterator[Row]:
     """Yield the pairs of the sources, in the layouts of ``iter_training_rows``.
 
-    Of a file with hard negatives each pair is taken once.
+    A pair that a file repeats with several hard negatives is yielded once.
     """
     given = given or Given(roles=PAIR_ROLES)
     counts = counts or PairCounts()

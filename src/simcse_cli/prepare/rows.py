@@ -75,7 +75,7 @@ class RowWriter:
     count_tokens: CountTokens | None = None
 
     def __post_init__(self) -> None:
-        # The sets are read before hours of mining.
+        # The evaluation sets are read now, as reading may fail, before hours of mining.
         self._leak = leak_filter(self.options, self.progress)
 
     def write(
@@ -183,7 +183,7 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
-    # Each filter sees only the rows that those before it keep.
+    """Return the filters that the options ask for; each sees the rows that earlier ones keep."""
     row_filters: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
     if options.min_words is not None or options.max_words is not None:
         row_filters.append(filters.drop_by_length(options.min_words, options.max_words))

@@ -40,7 +40,8 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
     """Yield one row per text of the sources, or one per sentence with ``split``."""
     for source in sources:
         for text in source.sentences():
-            for sentence in split_sentences(text) if split else [text]:
+            sentences = split_sentences(text) if split else [text]
+            for sentence in sentences:
                 yield (sentence,)
 
 

@@ -1,7 +1,7 @@
 """``prepare senteval``: compare a SentEval folder with the published one, file by file.
 
-That is the one that the SimCSE repository downloads. The content digest ignores trailing white
-space, so files with other line ends pass.
+The published folder is the one that the SimCSE repository downloads. The content digest ignores
+trailing white space, so files with other line ends pass.
 """
 
 import hashlib
@@ -104,7 +104,7 @@ def check_task_names(tasks: str) -> list[str]:
 
 
 def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
-    """Raise DataError if any file differs from the published one; it names them."""
+    """Raise DataError, which names the files, if any file differs from the published one."""
     bad = _bad(checks)
     if bad:
         named = [f"{file.expected.path}: {file.state}, {file.detail}" for file in bad[:_MAX_NAMED]]
@@ -120,7 +120,10 @@ def _bad(checks: Sequence[FileCheck]) -> list[FileCheck]:
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
-    """Return the states of all files as JSON, with a table of the wrong ones, or of the tasks."""
+    """Return the states of all files as JSON, with a table of the wrong files.
+
+    If no file is wrong, the table is of the tasks.
+    """
     bad = _bad(checks)
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:

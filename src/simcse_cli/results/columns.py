@@ -137,7 +137,7 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:
-    """Return the measures by each name that a user may type; papers print SST-2 as SST."""
+    """Return the measures by each name that a user may type, such as SST for SST-2."""
     by_name = {}
     for measure in measures:
         for text in (measure.replace("SST2", "SST"), label(measure), measure):

@@ -72,7 +72,8 @@ def read_pair_scores(source: Path | str) -> PairScores:
     """
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
-        texts = texts if all(texts) else ((), ())  # one side alone is of no use
+        if not all(texts):
+            texts = ((), ())  # one side alone is of no use
         scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
     return scores
 
@@ -139,6 +140,7 @@ class _FileFormat:
         *,
         force: bool,
     ) -> None:
+        """Write the examples of each group, which comes with its names, as lines of JSON."""
         with output_text(target, force=force) as stream:
             for names, examples in groups:
                 group = dict(zip(self.groups, names, strict=True))
@@ -163,7 +165,8 @@ class _FileFormat:
         # The lines of a group may lie anywhere in the file, so all are read first.
         grouped: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for record in self._read_lines(source):
-            grouped.setdefault(tuple(record[key] for key in self.groups), []).append(record)
+            names = tuple(record[key] for key in self.groups)
+            grouped.setdefault(names, []).append(record)
 
         # A group with missing or repeated indices is refused.
         for names, records in grouped.items():

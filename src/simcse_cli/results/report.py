@@ -102,10 +102,14 @@ class Report:
                 cell_width = min(cell_width, NARROWEST_TEXT)
             least_widths.append(max(word_width, cell_width))
 
-            # Start a new block if this one would be too wide even at its narrowest.
-            if len(blocks[-1]) > 1 and _span([least_widths[j] for j in [*blocks[-1], i]]) > width:
-                blocks.append([0])
-            blocks[-1].append(i)
+            # Start a new block, with the first column, if this one would be too wide even at its
+            # narrowest.
+            block = blocks[-1]
+            narrowest = [least_widths[j] for j in (*block, i)]
+            if len(block) > 1 and _span(narrowest) > width:
+                block = [0]
+                blocks.append(block)
+            block.append(i)
 
         # Within each block, columns are then as wide as the room allows.
         placed = []

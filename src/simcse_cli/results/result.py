@@ -21,7 +21,7 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The score of one task as a fraction, over ``n`` examples; None if it is undefined.
+    """The score of one task over ``n`` examples, a fraction, or None if it is undefined.
 
     ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result
     files.
@@ -109,13 +109,11 @@ class SuiteResult:
         return by_name
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        intervals = self.intervals()
         rows: list[dict[str, Any]] = []
-        if not intervals:
-            return rows
         for end in ("low", "high"):
-            bounds = {name: ends[end] for name, ends in intervals.items()}
-            rows.append({"model": f"95% {end}", **bounds})
+            bounds = {name: ends[end] for name, ends in self.intervals().items()}
+            if bounds:
+                rows.append({"model": f"95% {end}", **bounds})
         return rows
 
     def with_settings(self, **settings: Any) -> "SuiteResult":
@@ -125,7 +123,7 @@ class SuiteResult:
     def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
         """Return an STS result with the scores for another metric and aggregation.
 
-        None keeps the result's own.
+        None keeps the metric or the aggregation that the result has.
         """
         if metric is None and aggregation is None:
             return self

@@ -191,6 +191,7 @@ def is_run(folder: Path | str) -> bool:
 
 
 def read_run_record(run_dir: Path | str) -> RunRecord:
+    """Return the record of a run folder; raise DataError if it is missing or damaged."""
     path = Path(run_dir) / RUN_FILE
     hint = "give a run folder of `simcse train`"
     values = read_json(path, dict[str, Any], place=f"{path} is no run record", hint=hint)
@@ -221,7 +222,8 @@ def pairs_that_chose(model: Path | str) -> frozenset[str]:
     run = folder if is_run(folder) else folder.parent
     if not is_run(run):
         return frozenset()
-    return frozenset(read_run_record(run).data.get(DEV_PAIRS, {}).values())
+    record = read_run_record(run)
+    return frozenset(record.data.get(DEV_PAIRS, {}).values())
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:
@@ -247,7 +249,7 @@ def group_folder(run_dir: Path) -> Path | None:
 
 
 def duration(hours: float | None) -> str | None:
-    """Return the time of all calls that worked on a run, dev evaluations included, in words."""
+    """Return a number of hours in words, in hours, minutes or seconds; None stays None."""
     if hours is None:
         return None
     if hours >= 2:
@@ -259,7 +261,7 @@ def duration(hours: float | None) -> str | None:
 
 
 def read_metrics(path: Path) -> list[Measured]:
-    """Return the lines of a ``metrics.jsonl``; a last one that a kill cut short is left out."""
+    """Return the lines of a ``metrics.jsonl``, except for a last line that a kill has cut short."""
     try:
         # A whole line ends in a newline, so the last part is empty or was cut short.
         *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
@@ -363,9 +365,10 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 
 
 def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return why it is not known whether a result is of its run; None if it is known.
+    """Return a sentence if nobody can tell whether a result is of the model of its run, else None.
 
-    It is not known if only one of the two has a digest of version 1.0.0.
+    ``of_run`` and ``of_result`` are their digests of the model, which cannot be compared if only
+    one of them is of version 1.0.0.
     """
     if is_older_digest(of_run, str(of_result)):
         return (

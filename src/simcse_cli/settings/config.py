@@ -328,7 +328,7 @@ class TrainConfig(TableOptions):
         Precision.FP32,
         "Arithmetic of the encoder.",
         # INT8 is for inference.
-        metavar="|".join(each for each in Precision if each is not Precision.INT8),
+        metavar="|".join(name for name in Precision if name is not Precision.INT8),
     )
     gradient_checkpointing: bool = _run(
         False,

@@ -79,18 +79,18 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     # Convert a single value. A number may come as a text: YAML reads 1e-5 as a text.
     if kind is str and isinstance(value, list):
         raise ValueError(value)
-    if kind in (int, float) and not isfinite(float(value)):
+    if kind not in (int, float):
+        return kind(value)
+    number = float(value)
+    if not isfinite(number) or (kind is int and not number.is_integer()):
         raise ValueError(value)
-    if kind is int:
-        if float(value) != int(float(value)):
-            raise ValueError(value)
-        if isinstance(value, int):
-            return value  # as it is: a float could lose digits
-        return int(float(value))
-    return kind(value)
+    if kind is int and isinstance(value, int):
+        return value  # as it is: a float could lose digits
+    return kind(number)
 
 
 def _misfit(value: Any, kind: Any, place: str) -> ConfigError:
+    """Return the error for a value that does not fit; it names the type or the choices."""
     plain = get_origin(kind) or kind
     choices: list[str] = []
     needed = _NEEDED.get(plain, f"a value of type {plain.__name__}")

@@ -194,13 +194,22 @@ def check_rules(
 ) -> None:
     """Raise UsageError for the first chosen setting that has no effect, given the others."""
     chosen = [name for name in declared if is_chosen(name, declared, values)]
-    for name in declared:
+    for name, (_, details) in declared.items():
         if name in chosen:
             _check_needs(name, declared, values, place_of)
+
+        # With a value, the setting excludes others; without one, it does not enable others.
+        unused: Collection[str] = details.enables
+        preposition = "without"
         if values.get(name):
-            _check_excluded(name, chosen, declared, place_of)
-        else:
-            _check_enabled(name, chosen, declared, place_of)
+            excluded = chosen if details.excludes == ALL else details.excludes
+            # ``--force`` goes with every setting.
+            unused = [other for other in excluded if other not in (name, "force")]
+            preposition = "with"
+        for other in unused:
+            if other in chosen:
+                phrase = f"{preposition} {place_of(name, details)}"
+                raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
 
 
 def _check_needs(
@@ -212,30 +221,6 @@ def _check_needs(
         if not _holds(condition, values):
             phrase = _phrase(condition, declared, place_of)
             raise _no_use(place_of(name, details), phrase, reason)
-
-
-def _check_excluded(
-    name: str, chosen: Collection[str], declared: Declared, place_of: _PlaceOf
-) -> None:
-    """Raise UsageError if another chosen setting has no use beside this one, which has a value."""
-    details = declared[name][1]
-    excluded = chosen if details.excludes == ALL else details.excludes
-    for other in excluded:
-        # ``--force`` goes with every setting.
-        if other in chosen and other not in (name, "force"):
-            phrase = f"with {place_of(name, details)}"
-            raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
-
-
-def _check_enabled(
-    name: str, chosen: Collection[str], declared: Declared, place_of: _PlaceOf
-) -> None:
-    """Raise UsageError if a chosen setting has no use without this one, which has no value."""
-    details = declared[name][1]
-    for other in details.enables:
-        if other in chosen:
-            phrase = f"without {place_of(name, details)}"
-            raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
 
 
 def _no_use(place: str, phrase: str, reason: str) -> UsageError:

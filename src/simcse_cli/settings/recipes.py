@@ -168,6 +168,7 @@ def span_of_key(text: str, name: str) -> tuple[int, int]:
             last = value
             while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
                 last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
-            # If no line break follows, ``find`` returns -1, so the end is that of the text.
-            return key.start_mark.index, text.find("\n", last.end_mark.index) + 1 or len(text)
+            # If no line break follows, ``find`` returns -1, and the end is that of the text.
+            end = text.find("\n", last.end_mark.index) + 1
+            return key.start_mark.index, end or len(text)
     return len(text), len(text)

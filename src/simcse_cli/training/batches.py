@@ -122,7 +122,7 @@ class BatchMaker:
         n_processes = self.n_processes
         packed = pack_apart(order, shared, size, least=2 * n_processes)
         if epoch == 0:
-            self._first = packed
+            self._first_epoch = packed
             return packed
         n_steps = n_steps_per_epoch(len(packed), size, n_processes)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
@@ -131,7 +131,7 @@ class BatchMaker:
         # There are too few batches: repeat the full ones, or take the first epoch if none is full.
         n_full = len(packed) // size
         if n_full == 0:
-            return self._first
+            return self._first_epoch
         return np.resize(packed[: n_full * size], self.steps_per_epoch * size)
 
 

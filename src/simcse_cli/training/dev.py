@@ -233,18 +233,18 @@ class DevRetrieval:
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the queries."""
-        sides = after[_QUERIES][None], before[_QUERIES][None]
+        sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
         return paired_mean_bootstrap({_QUERIES: sides})[1]
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
         """Return the task of finding each anchor's positives among all positives and negatives."""
         texts = dict.fromkeys(text for _, *others in pairs for text in others)
-        corpus = {text: row for row, text in enumerate(texts)}
+        rows = {text: row for row, text in enumerate(texts)}
         relevant: dict[str, Relevance] = {}
         for anchor, positive, *_ in pairs:
-            relevant.setdefault(anchor, {})[corpus[positive]] = 1.0
-        return cls(list(relevant), list(corpus), list(relevant.values()))
+            relevant.setdefault(anchor, {})[rows[positive]] = 1.0
+        return cls(list(relevant), list(texts), list(relevant.values()))
 
 
 @dataclass(frozen=True)
@@ -274,8 +274,10 @@ class DevMasked:
         batch = objective.collate(texts, np.random.default_rng(0))
         n_masked = count_masked(batch.extra["mlm_labels"])
         if not n_masked:
-            what = f"--dev-split: no token of {len(texts)} held-out texts is masked"
-            raise DataError(what, hint="hold out more")
+            raise DataError(
+                f"--dev-split: no token of {len(texts)} held-out texts is masked",
+                hint="hold out more",
+            )
         return cls(objective, batch.chunks(_ROWS_PER_PASS), n_masked)
 
 
@@ -449,7 +451,7 @@ def _build_sts(
 ) -> tuple[DevSet, DevFacts]:
     # A task without dev data is scored on its test data, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
-    names = default if config.dev_tasks is None else _tasks(config.dev_tasks, STS_TASKS)
+    names = _tasks(config, STS_TASKS, default)
     splits: dict[str, Split] = {}
     for name in names:
         splits[name] = "dev" if has_split(name, "dev") else "test"
@@ -486,7 +488,7 @@ def _build_sts(
 def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
-    names = TRANSFER_TASKS if config.dev_tasks is None else _tasks(config.dev_tasks, TRANSFER_TASKS)
+    names = _tasks(config, TRANSFER_TASKS, TRANSFER_TASKS)
     if missing := transfer_files.missing_transfer_files(data_dir, tuple(names)):
         lacking = ", ".join(str(path) for group in missing.values() for path in group)
         raise DataError(
@@ -508,9 +510,12 @@ def _build_transfer(
     return DevTransfer(tasks, pairs, progress), facts
 
 
-def _tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
+def _tasks(config: TrainConfig, known: Sequence[str], default: Sequence[str]) -> Sequence[str]:
+    """Return the tasks that the user has chosen among the known ones, or ``default``."""
+    if config.dev_tasks is None:
+        return default
     try:
-        return find_tasks(text, known)
+        return find_tasks(config.dev_tasks, known)
     except ValueError as error:
         raise ConfigError(f"--dev-tasks: {error}") from None
 

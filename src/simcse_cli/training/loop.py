@@ -193,9 +193,9 @@ class Trainer:
 
     def train(self) -> str:
         """Train from the newest state, or from the start; return the status for ``run.json``."""
-        # Compile kernels before the first step, so that its time includes no compilation.
         log = self.start()
         steps = range(self.position.step, self.total_steps)
+        # Compile kernels before the first step, so that its time includes no compilation.
         self.compile_kernels(steps)
         title = f"training {objective_label(self.config.objective)}"
         with (
@@ -357,15 +357,16 @@ class Trainer:
         # Losses, norm and rate are those of the last step; counts and time cover all queued steps.
         last = steps[-1]
         losses = dict(zip(last.terms, averaged[-1], strict=False))
+        metrics = dict(zip(last.metrics, averaged[-1][len(losses) :], strict=True))
         return StepResult(
-            sum(losses.values()),
-            losses,
-            dict(zip(last.metrics, averaged[-1][len(losses) :], strict=True)),
-            norms[-1],
-            last.lr,
-            sum(queued.n_sentences for queued in steps),
-            sum(queued.n_tokens for queued in steps),
-            time.perf_counter() - self.running_since,
+            loss=sum(losses.values()),
+            losses=losses,
+            metrics=metrics,
+            grad_norm=norms[-1],
+            lr=last.lr,
+            n_sentences=sum(queued.n_sentences for queued in steps),
+            n_tokens=sum(queued.n_tokens for queued in steps),
+            seconds=time.perf_counter() - self.running_since,
         )
 
     def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
@@ -381,8 +382,11 @@ class Trainer:
             problem = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
         else:
             return
-        remedy = "lower --lr, raise --temperature, or use --precision fp32"
-        raise TrainingError(problem, hint=f"{remedy}; the last state is kept for --resume")
+        raise TrainingError(
+            problem,
+            hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept "
+            "for --resume",
+        )
 
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.
@@ -406,8 +410,8 @@ class Trainer:
         def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
                 kept_losses.append(self.objective.losses(representations, batch))
-            # Of the pair, the terms of the loss come first, then the metrics.
-            return torch.stack(list(kept_losses[0][0].values())).sum()
+            terms, _ = kept_losses[0]
+            return torch.stack(list(terms.values())).sum()
 
         cached_backward(
             batch.chunks(n_rows),
@@ -501,11 +505,14 @@ class Trainer:
             hint = "lower --lr; the last state is kept for --resume"
         for name, weight in self.objective.named_parameters():
             if not weight.isfinite().all():
-                problem = f"the weights are not finite after step {step} (first: {name})"
-                raise TrainingError(problem, hint=hint)
+                raise TrainingError(
+                    f"the weights are not finite after step {step} (first: {name})", hint=hint
+                )
         if encoder is not None and not np.isfinite(probe_vectors(encoder)).all():
-            problem = f"the vectors are not finite after step {step}: the weights are too large"
-            raise TrainingError(problem, hint=hint)
+            raise TrainingError(
+                f"the vectors are not finite after step {step}: the weights are too large",
+                hint=hint,
+            )
 
     def save_model(self) -> None:
         encoder = self.objective.eval_encoder()

@@ -10,7 +10,8 @@ from pathlib import Path
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.declare import setting
 
-_method, _run = partial(setting, group="Method"), partial(setting, group="Run")
+_method = partial(setting, group="Method")
+_run = partial(setting, group="Run")
 
 
 @dataclass(frozen=True)

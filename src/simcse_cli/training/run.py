@@ -128,7 +128,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
-    """Return how many processes to start; if it is 1, join the group that this one belongs to."""
+    """Return how many processes this one starts; if that is one, join the group of this process."""
     if processes.is_launched():
         processes.end_with_launcher()
     is_first = processes.process_rank() == 0
@@ -228,8 +228,8 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume``, a run that is complete and has this length is left unchanged. ``on_step`` and
-    ``on_eval`` are called on the first process only.
+    With ``resume``, a complete run is left unchanged unless its length is to change. ``on_step``
+    and ``on_eval`` are called on the first process only.
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
@@ -296,7 +296,7 @@ def _is_complete(earlier: runs.RunRecord, config: TrainConfig, run_dir: Path) ->
         )
     if earlier.status not in runs.DONE:
         return False
-    if all(earlier.config.get(n) == getattr(config, n) for n in ("max_steps", "epochs")):
+    if all(earlier.config.get(name) == getattr(config, name) for name in ("max_steps", "epochs")):
         return True
     if not runs.kept_states(run_dir / "checkpoint"):
         raise ConfigError(
@@ -362,9 +362,7 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
     return settings
 
 
-def resolve_settings(
-    flags: Settings, recipe: str | None, resumed: Path | None = None
-) -> TrainConfig:
+def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) -> TrainConfig:
     """Return the settings; a resumed run keeps its recorded ones, except for its length."""
     # A new run, or a process started by a launcher, takes its settings from recipe and flags.
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
@@ -390,8 +388,10 @@ def resolve_settings(
         place = f"{flag(TrainConfig, name)} {value}"
         hint = "leave the flag out to continue the run, or start another with a new -o"
         if name not in ("max_steps", "epochs"):
-            what = f"{place} differs from the run in {resumed}, which has {getattr(config, name)}"
-            raise ConfigError(what, hint=hint)
+            raise ConfigError(
+                f"{place} differs from the run in {resumed}, which has {getattr(config, name)}",
+                hint=hint,
+            )
         if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
             raise ConfigError(
                 f"{place}: the learning rates of the run in {resumed} depend on its length "
@@ -399,8 +399,9 @@ def resolve_settings(
                 hint=f"{hint}; a run with --schedule constant and no --warmup can go further",
             )
         if name == "epochs" and config.max_steps is not None:
-            what = f"has no effect, the run in {resumed} counts steps"
-            raise ConfigError(f"{place}: {what}", hint="use --max-steps")
+            raise ConfigError(
+                f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
+            )
         lengths[name] = value
     return replace(config, **lengths)
 
@@ -442,8 +443,10 @@ def ready_settings(
         DataKind.SCORED: "downstream/STS/STSBenchmark/sts-train.csv",
     }
     objective = find_objective(config.objective)
-    is_sup = objective.reads is DataKind.ROWS and objective.n_columns[0] > 1
-    train_file = folder / ("triplets.csv" if is_sup else by_kind[objective.reads])
+    file_name = by_kind[objective.reads]
+    if objective.reads is DataKind.ROWS and objective.n_columns[0] > 1:
+        file_name = "triplets.csv"
+    train_file = folder / file_name
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
     # The demo corpus also has the dev data, unless the user has chosen other data.
     dev: Settings = {}

@@ -34,8 +34,9 @@ def parse_seeds(text: str | None) -> list[int]:
         if min(seeds) < SEED_RANGE["min"] or max(seeds) > SEED_RANGE["max"]:
             raise ValueError
     except ValueError:
-        need = "need whole numbers from 0 to 2^63 - 1, such as 1,2,3"
-        raise UsageError(f"{text!r}; {need}", option="--seeds") from None
+        raise UsageError(
+            f"{text!r}; need whole numbers from 0 to 2^63 - 1, such as 1,2,3", option="--seeds"
+        ) from None
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"{text!r}; give each seed once", option="--seeds")
     return seeds
@@ -106,8 +107,9 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
     """
     if is_run(run_dir):
         record = read_run_record(run_dir)
-        if record.config != config.to_dict():
-            changed = sorted(k for k, v in config.to_dict().items() if record.config.get(k) != v)
+        settings = config.to_dict()
+        if record.config != settings:
+            changed = sorted(key for key in settings if record.config.get(key) != settings[key])
             raise OutputError(
                 f"{run_dir} holds a run with other settings ({', '.join(changed)})",
                 hint="choose another folder with -o, or start over with --force",
@@ -129,8 +131,10 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
     The result is None on all processes but the first.
     """
     if len(runs.seeds) < 2:
-        what = f"--seeds {runs.seeds[0]}: one seed has no deviation"
-        raise ConfigError(what, hint="use --seed, or give several")
+        raise ConfigError(
+            f"--seeds {runs.seeds[0]}: one seed has no deviation",
+            hint="use --seed, or give several",
+        )
     runs.open()
     records = [record for record in runs.train(config) if record]
     if len(records) < len(runs.seeds):

@@ -267,8 +267,10 @@ def check_settings(config: TrainConfig) -> None:
             hint="name the columns of a pair with --columns anchor=A,positive=B",
         )
     if config.precision is choices.Precision.INT8:
-        what = "--precision int8 is for inference: training has no int8"
-        raise ConfigError(what, hint="use --precision bf16 or fp32")
+        raise ConfigError(
+            "--precision int8 is for inference: training has no int8",
+            hint="use --precision bf16 or fp32",
+        )
     is_mlm = issubclass(objective, MaskedLm)
     if is_mlm and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
@@ -311,11 +313,11 @@ def _folder_hint(source: str) -> str | None:
 def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
     """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given or a file has the whole name."""
     source, _, number = text.rpartition(":")
+    if not source or Path(text).exists():
+        return text, 1.0
     try:
-        weight = float(number) if source and not Path(text).exists() else None
+        weight = float(number)
     except ValueError:
-        weight = None
-    if weight is None:
         return text, 1.0
     if not (math.isfinite(weight) and weight > 0):
         raise ConfigError(f"{place} {text}: need a weight above 0, for example {source}:2")
@@ -404,7 +406,8 @@ def _hold_out(
             "--queries and --qrels",
         )
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
-    taken = set(random.Random("dev-split").sample(anchors, max(1, round(share * len(anchors)))))
+    n_chosen = max(1, round(share * len(anchors)))
+    taken = set(random.Random("dev-split").sample(anchors, n_chosen))
     held_out = [row for row in data.rows if row[0] in taken]
     kept = training_file.StoredRows(row for row in data.rows if row[0] not in taken)
 
@@ -503,8 +506,10 @@ def build_parts(
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(examples))
     if n_examples < 2:
-        need = "need at least 2 (negatives come from the batch)"
-        raise DataError(f"{data.name}: {n_examples} training example, {need}")
+        raise DataError(
+            f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the "
+            "batch)"
+        )
     for warning in objective.warnings:
         progress.warn(warning)
 
@@ -610,7 +615,7 @@ def shared_texts(
     objective: Objective,
     examples: Examples,
     progress: Progress,
-    started_with: Batches | None = None,
+    started_with: Batches | None,
 ) -> tuple[SharedTexts | None, Batches]:
     """Return the texts that rows share, and the kind of batches that follows from them.
 

@@ -179,7 +179,7 @@ class States:
                 if tensor.is_floating_point() and not tensor.isfinite().all():
                     raise ValueError(f"{name} is not finite")
             self.objective.load_state_dict(
-                {k.removeprefix("module."): v for k, v in weights.items()}
+                {name.removeprefix("module."): tensor for name, tensor in weights.items()}
             )
             _restore_optimizer(self.optimizer, moments, facts["optimizer"], facts.get("n_moments"))
             if self.scaler and facts.get("scaler"):
@@ -213,10 +213,8 @@ def _restore_optimizer(
         shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
         if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
-    if len({frozenset(values) for values in restored.values()}) > 1 or n_tensors not in (
-        None,
-        len(tensors),
-    ):
+    moments_of_each = {frozenset(values) for values in restored.values()}
+    if len(moments_of_each) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")
     optimizer.load_state_dict(
         {"state": restored, "param_groups": optimizer.state_dict()["param_groups"]}

@@ -47,8 +47,8 @@ class SweepPlan:
     """The content of a sweep file: the common settings of all trials, and those that are swept.
 
     ``grid`` has a list of values for each swept setting; every combination is a trial. ``search``
-    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each of them, from which
-    ``n_trials`` trials are drawn.
+    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each swept setting, from
+    which ``n_trials`` trials are drawn.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -107,8 +107,9 @@ def read_plan(name: str) -> SweepPlan:
     for setting, span in plan.search.items():
         given = set(span) if isinstance(span, dict) else set()
         if given != {"choices"} and not {"low", "high"} <= given <= {"low", "high", "log"}:
-            need = "need low and high (and log), or choices"
-            raise ConfigError(f"{name}: search.{setting} is {span!r}, {need}")
+            raise ConfigError(
+                f"{name}: search.{setting} is {span!r}, need low and high (and log), or choices"
+            )
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
     nest_options(plan.settings, place=name)
@@ -126,10 +127,10 @@ def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
             options[name.removeprefix(_OPTION)] = value
         else:
             plain[name] = value
-    checked = coerce_settings(TrainConfig, plain, place=place)
+    nested = coerce_settings(TrainConfig, plain, place=place)
     if options:
-        checked["options"] = checked.get("options", {}) | options
-    return checked
+        nested["options"] = nested.get("options", {}) | options
+    return nested
 
 
 def grid_trials(values: Mapping[str, Sequence[Any]]) -> Iterator[Trial]:
@@ -284,8 +285,10 @@ def train_sweep(
     def trial_config(swept: Settings) -> TrainConfig:
         config = make_config(nest_options(plan.settings | swept, place=name))
         if not config.has_dev_score:
-            hint = "add --dev-file, an STS-B file, or --dev-suite"
-            raise ConfigError(f"--sweep {name}: nothing to choose by", hint=hint)
+            raise ConfigError(
+                f"--sweep {name}: nothing to choose by",
+                hint="add --dev-file, an STS-B file, or --dev-suite",
+            )
         return config
 
     # Run the trials. Settings are checked first, as opening the folder may empty it.
@@ -299,7 +302,10 @@ def train_sweep(
     trials = run_sweep(proposed, trial_config, runs, progress)
 
     # Draw and report the trials that have a score; only the first process knows scores.
-    points = [SweepPoint(t.settings, t.score, t.deviation) for t in trials if t.score is not None]
+    points = []
+    for trial in trials:
+        if trial.score is not None:
+            points.append(SweepPoint(trial.settings, trial.score, trial.deviation))
     if not points and process_rank() > 0:
         return None
     if not points:
@@ -360,10 +366,12 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
     """Return the settings of flags and sweep together; raise ConfigError if both give one."""
-    both = sorted((flags.keys() & swept.keys()) - {"options"})
-    if both:
-        what = f"{flag(TrainConfig, both[0])} is given, and the sweep sets it too"
-        raise ConfigError(what, hint="leave the flag out")
+    repeated = sorted((flags.keys() & swept.keys()) - {"options"})
+    if repeated:
+        raise ConfigError(
+            f"{flag(TrainConfig, repeated[0])} is given, and the sweep sets it too",
+            hint="leave the flag out",
+        )
     require_typed(swept, flags, "the sweep")
     merged = flags | swept
     options = flags.get("options", {}) | swept.get("options", {})

@@ -99,7 +99,7 @@ class Teachers:
     def of_rows(self, rows: Integers) -> Tensor:
         """Return the vectors of some rows, ``(N, C, D)``.
 
-        Before they are made, as in a dry run, return zeros ``(N, C, 1)``.
+        If the vectors are not made yet, as in a dry run, the result is zeros ``(N, C, 1)``.
         """
         # With roots of the weights, dot products of joined vectors are weighted means of cosines.
         total = sum(teacher.weight for teacher in self.teachers)

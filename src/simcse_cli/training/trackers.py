@@ -136,8 +136,12 @@ def _start_mlflow(run: TrackedRun) -> Started:
     if tracker.run_id is None:  # a resumed run has its settings already
         tracker.store_init_configuration(run.settings)
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    command = f"mlflow ui --backend-store-uri {store}" if store else "mlflow ui"
-    return tracker, store if store.startswith("http") else command
+    if store.startswith("http"):
+        return tracker, store
+    command = "mlflow ui"
+    if store:
+        command += f" --backend-store-uri {store}"
+    return tracker, command
 
 
 def _earlier_mlflow_id(run: TrackedRun) -> str | None:
@@ -164,7 +168,7 @@ _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
 def _quiet() -> Iterator[None]:
     """Keep the trackers' output off stdout.
 
-    trackio would ask the Hub who the user is, so set it offline unless trackio is to use it.
+    trackio would ask the Hub who the user is, so the Hub is switched off unless trackio needs it.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)

@@ -88,13 +88,13 @@ def was_compiled(folder: Path | None = None) -> bool:
 
 
 def _load(value: Any) -> Any:
-    """Return a value as float32; compiled code takes the overload for its type."""
+    """Return a value as float32; compiled code calls ``_load_float32`` or ``_load_bfloat16``."""
 
 
 def _pack(value: Any, row: Any) -> Any:
-    """Convert a float32 to the type of the array.
+    """Return a float32 in the type of the array ``row``, for bfloat16 rounded to nearest even.
 
-    For bfloat16, it is rounded to nearest even. Compiled code takes the overload.
+    Compiled code calls ``_pack_float32`` or ``_pack_bfloat16``.
     """
 
 
@@ -158,12 +158,12 @@ def _keep_from(threshold: Any) -> Any:
 def _exp(x: Any) -> Any:
     """Return e^x with a relative error of 2e-7, for x cut to [-87, 88].
 
-    With a whole number n and r in [-ln 2 / 2, ln 2 / 2], x = n ln 2 + r. A polynomial gives e^r,
-    and the exponent bits of a float give 2^n.
+    x is split into ``power * ln 2 + rest``, with a whole ``power`` and a ``rest`` in
+    [-ln 2 / 2, ln 2 / 2]. A polynomial p gives e^rest, and the exponent bits of a float 2^power.
     """
     x = max(min(x, _F(88.0)), _F(-87.0))
     power = np.floor(x * _F(1.44269504) + _F(0.5))
-    # ln 2 is split in two: the first part has few bits, so its product with n is exact.
+    # ln 2 is split in two: the first part has few bits, so its product with the power is exact.
     rest = x - power * _F(0.693359375) - power * _F(-2.12194440e-4)
     p = _F(1.9875691500e-4)
     p = p * rest + _F(1.3981999507e-3)
@@ -171,7 +171,7 @@ def _exp(x: Any) -> Any:
     p = p * rest + _F(4.1665795894e-2)
     p = p * rest + _F(1.6666665459e-1)
     p = p * rest + _F(5.0000001201e-1)
-    # In a float, the bits of the exponent start at bit 23 and hold n + 127.
+    # In a float, the bits of the exponent start at bit 23 and hold the power + 127.
     scale = np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
     return (p * rest * rest + rest + _F(1)) * scale
 
@@ -208,7 +208,7 @@ def _normal_by_tanh(x: Any) -> Any:
 
 @_inlined_late
 def _activation(kind: Any, x: Any) -> Any:
-    """Return f(x) and f'(x)."""
+    """Return f(x) and f'(x) of the activation f that ``kind`` names."""
     if kind == GELU:
         cdf, pdf = _normal(x)
         return x * cdf, cdf + x * pdf
@@ -280,7 +280,7 @@ def dropout_add_norm_forward(
 ) -> None:
     """Write the layer norm of ``states + dropout(update + update_bias)``.
 
-    With ``normed`` the centred and scaled sum, that is ``out = weight * normed + bias``.
+    ``normed`` is the sum, centred and scaled: ``out = weight * normed + bias``.
 
     Args:
         states: ``(T, H)``, float32.
@@ -428,10 +428,8 @@ def _tile_product(n_vectors: int) -> Any:
         rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
         a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
         before = builder.block
-        body, after = (
-            builder.append_basic_block("tile.body"),
-            builder.append_basic_block("tile.after"),
-        )
+        body = builder.append_basic_block("tile.body")
+        after = builder.append_basic_block("tile.after")
         builder.branch(body)
 
         # The sums and counters of the loop; a phi takes its value from the step before.
@@ -542,11 +540,12 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Draw for one head; return the place of its first draw, and that of the word of its last.
+    """Put the ``n_draws`` draws of one head into ``words``; no draw between two heads is lost.
 
-    A word holds ``DRAWS_A_WORD`` draws. If ``n_draws``, the number of draws of a head, is no
-    multiple of it, a head starts within the last word of the head before. ``last`` is the place of
-    that word in ``words``, and ``n_before`` is the number of heads before this one.
+    A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also have the first draws of
+    the next head. ``last`` is the place in ``words`` of the last word of the head before, and
+    ``n_before`` is the number of heads before this one. Return the place of this head's first draw,
+    counted in draws, and that of its last word.
     """
     first = n_before * n_draws
     start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
@@ -614,11 +613,8 @@ def attention_forward(
             # Addresses are in bytes: the values lie 2 * width floats, 8 * width bytes, behind q.
             q = _address(states) + 4 * h * head
             v = q + 8 * width
-            k_t, score_at, mixed_at = (
-                _address(keys),
-                _address(scores),
-                _address(mixed) + 4 * h * head,
-            )
+            k_t, score_at = _address(keys), _address(scores)
+            mixed_at = _address(mixed) + 4 * h * head
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
             # Scale the scores, less the largest of their row, so that no exponential overflows.
