@@ -36,10 +36,10 @@ _WIKIAUTO_LABELS = ("aligned", "partialAligned", "notAligned")
 
 SEPARATORS = ("\t", "|||", "||", ":::", ";", "|", ",")
 """Possible separators of cells; the first that fits is taken."""
-OF_TEXT = SEPARATORS[:3]
-"""Separators that show, in a file of single texts, that it may be a table."""
+TEXT_SEPARATORS = ("\t", "|||", "||")
+"""Separators that sentences do not hold: a text file that has them may be a table."""
 NO_SEPARATOR = "none"
-_BARS = SEPARATORS[1:3] + SEPARATORS[5:6]  # shorter ones fit wherever a longer one does
+_BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
 _NOTHING = "\x1f"  # separates nothing, for tables of one column
@@ -52,7 +52,7 @@ _NO_CUT = re.compile(r",(?= )|(?<=\d),(?=\d)")  # commas of prose and of numbers
 
 csv.field_size_limit(1 << 30)  # cells of any length; a line has a limit of its own
 
-Cells = tuple[int, list[str]]
+NumberedCells = tuple[int, list[str]]
 """The number of a row's last line, and its cells."""
 
 
@@ -60,22 +60,22 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
     """Return the lines as a table, after finding its layout, separator and header."""
     head = list(islice(lines, _HEAD_LINES))
     lines = chain(head, lines)
-    first = head[0] if head else ""
+    first_line = head[0] if head else ""
 
     # Two published layouts have no header.
-    if is_stsb_line(first):
+    if is_stsb_line(first_line):
         hint = (
             "the file begins as an STS-B file of SentEval; check it with `simcse prepare senteval`"
         )
         rows = stsb_rows(lines, source, hint=hint)
         return Grid(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
-    wikiauto_columns = _wikiauto_columns(first)
+    wikiauto_columns = _wikiauto_columns(first_line)
     if wikiauto_columns and not given.wants_table:
         rows = _split_cells(lines, "\t")
         return Grid(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
-    excel_line = re.fullmatch("sep=(.)", first)
+    excel_line = re.fullmatch("sep=(.)", first_line)
     if excel_line is not None and given.separator is None:
         next(lines)
         numbered = _cells(lines, excel_line[1], source, head[1:])
@@ -83,6 +83,7 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         rows = ((number + 1, cells) for number, cells in numbered)
         return named_rows(rows, source, given, header=given.header)
 
+    # The header of a Markdown table is certain, unless the user says that there is none.
     if given.separator is None and _is_markdown(head):
         header = given.header is not False
         return named_rows(_markdown_cells(lines), source, given, header=header)
@@ -102,7 +103,7 @@ def _is_markdown(head: Iterable[str]) -> bool:
 
 
 def is_stsb_line(line: str) -> bool:
-    """Tell whether a line is from an STS-B file of SentEval: tabs, and a score in column 5."""
+    """Tell whether a line may be from an STS-B file: tabs, an id in column 4, a score in 5."""
     cells = line.split("\t")
     try:
         return len(cells) >= len(STSB_COLUMNS) and int(cells[3]) >= 0 and 0 <= float(cells[4]) <= 5
@@ -111,14 +112,17 @@ def is_stsb_line(line: str) -> bool:
 
 
 def _wikiauto_columns(line: str) -> tuple[str, ...]:
-    """Return the columns of WikiAuto's manual alignments, which lack a header; () for others."""
+    """Return the columns of WikiAuto's manual alignments, which lack a header.
+
+    For a line from any other file, return ().
+    """
     cells = line.split("\t")
     if cells[0] in _WIKIAUTO_LABELS and len(cells) >= 5:  # the score may be missing
         return _WIKIAUTO_COLUMNS[: len(cells)]
     return ()
 
 
-def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells]:
+def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[NumberedCells]:
     """Yield the seven cells of each row of an STS-B file; quotes are kept, as in SentEval."""
     n_columns = len(STSB_COLUMNS)
     for number, line in enumerate(lines, start=1):
@@ -135,20 +139,21 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Cells
 class _Fit:
     """How a separator cuts the first rows.
 
-    ``share`` is the fraction of rows that it cuts; ``bad`` is the first row that it does not fit;
-    ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is that of a
-    broken row, if no row could be read.
+    ``share`` is the fraction of rows that it cuts; ``bad_row`` is the first row that it does not
+    fit; ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is the
+    error of a broken row, if no row before it could be read.
     """
 
     separator: str
-    rows: list[Cells]
+    rows: list[NumberedCells]
     share: float = 0.0
-    bad: Cells | None = None
+    bad_row: NumberedCells | None = None
     has_names: bool = False
     error: DataError | None = None
 
     @property
     def is_even(self) -> bool:
+        """Tell whether all rows have the same number of cells, two or more."""
         widths = {len(cells) for _, cells in self.rows}
         return self.share == 1 and len(widths) == 1
 
@@ -156,7 +161,7 @@ class _Fit:
 def choose_separator(head: Sequence[str], source: str) -> str:
     """Return the separator that fits the first lines of a table, or NO_SEPARATOR."""
     fits = [_fit(head, separator, source) for separator in SEPARATORS]
-    fitting = [fit for fit in fits if fit.share > 0 and fit.bad is None]
+    fitting = [fit for fit in fits if fit.share > 0 and fit.bad_row is None]
     if not fitting:
         # A broken row is reported before an uneven one.
         for fit in fits:
@@ -176,7 +181,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     """Return how well a separator cuts the first lines of a table."""
     if not any(separator in line for line in head):
         return _Fit(separator, [])
-    rows: list[Cells] = []
+    rows: list[NumberedCells] = []
     broken: DataError | None = None
     try:
         for row in _cells(head, separator, source, head):
@@ -195,13 +200,13 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
 
     # Most rows need two cells, and none may have more than row 1. Usual names in row 1 are
     # evidence too, so half of the rows are enough then.
-    narrow_rows = [row for row in rows if len(row[1]) < 2]
-    bad_rows = [row for row in rows if _width(row[1]) > len(first)]
+    narrow_rows = [(number, cells) for number, cells in rows if len(cells) < 2]
+    bad_rows = [(number, cells) for number, cells in rows if _width(cells) > len(first)]
     share = 1 - len(narrow_rows) / len(rows)
     least_share = 0.5 if has_names else _LEAST_SHARE
     if share < least_share:
         bad_rows += narrow_rows
-    return _Fit(separator, rows, share, next(iter(bad_rows), None), has_names)
+    return _Fit(separator, rows, share, bad_rows[0] if bad_rows else None, has_names)
 
 
 def _width(cells: Sequence[str]) -> int:
@@ -224,8 +229,10 @@ def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
     Of several such separators, the error tells of the one that cuts most rows.
     """
     for fit in sorted(fits, key=attrgetter("share"), reverse=True):
-        if fit.bad is not None and fit.share >= 0.5:
-            raise _uneven_row(source, *fit.bad, len(fit.rows[0][1]))
+        if fit.bad_row is not None and fit.share >= 0.5:
+            number, cells = fit.bad_row
+            _, first = fit.rows[0]
+            raise _uneven_row(source, number, cells, len(first))
 
 
 def _uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) -> DataError:
@@ -233,21 +240,21 @@ def _uneven_row(source: str, number: int, cells: Sequence[str], n_columns: int) 
     shown = " | ".join(cells)
     if len(shown) > 200:
         shown = f"{shown[:199]}…"
-    n_found = _number_of("cell", len(cells))
-    n_wanted = _number_of("column", n_columns)
+    found = _counted("cell", len(cells))
+    wanted = _counted("column", n_columns)
     return DataError(
-        f"{source}, line {number}: {n_found} below {n_wanted}: '{shown}'",
+        f"{source}, line {number}: {found} below {wanted}: '{shown}'",
         hint="quote a cell that holds the separator, name another one with --separator ';', "
         f"or read whole lines as texts with --separator {NO_SEPARATOR}",
     )
 
 
-def _number_of(name: str, count: int) -> str:
+def _counted(name: str, count: int) -> str:
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
-    """Raise DataError if another separator cuts all rows as evenly as the first one."""
+    """Raise DataError if the first separator and another one both cut all rows evenly."""
     best, *others = fitting
     # The name of a TSV file says that tabs are meant.
     is_tsv = best.separator == "\t" and source.lower().endswith((".tsv", ".tab", ".tsv.gz"))
@@ -268,17 +275,21 @@ def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
 # ------------------------------------------------------------------ the cells
 def _cells(
     lines: Iterable[str], separator: str, source: str, head: Sequence[str]
-) -> Iterator[Cells]:
-    """Return the rows that a separator cuts, by the rules of CSV or by plain splitting."""
+) -> Iterator[NumberedCells]:
+    """Return the rows that a separator cuts, by the rules of CSV or by plain splitting.
+
+    The first lines, ``head``, tell whether the texts of a TSV file are quoted.
+    """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
+    # The CSV reader takes no longer separators, and would refuse the bare quotes of most TSV files.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
     if len(separator) > 1 or (separator == "\t" and not is_quoted):
         return _split_cells(lines, separator)
     return _csv_cells(lines, separator, source)
 
 
-def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Cells]:
+def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
     """Yield the rows that the rules of CSV give; raise DataError where a line breaks them."""
     # A quoted cell may span lines, and the reader keeps only the line ends that it gets.
     ended_lines = (line + "\n" for line in lines)
@@ -304,8 +315,8 @@ def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
     return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
 
 
-def _split_cells(lines: Iterable[str], separator: str) -> Iterator[Cells]:
-    """Yield the rows that splitting at the separator gives; ``_unquote`` removes some quotes."""
+def _split_cells(lines: Iterable[str], separator: str) -> Iterator[NumberedCells]:
+    """Split each line that is not blank at the separator; ``_unquote`` removes some quotes."""
     for number, line in enumerate(lines, start=1):
         if '"' in line:
             yield number, list(map(_unquote, line.split(separator)))
@@ -323,7 +334,7 @@ def _unquote(cell: str) -> str:
     return '"'.join(parts)
 
 
-def _markdown_cells(lines: Iterable[str]) -> Iterator[Cells]:
+def _markdown_cells(lines: Iterable[str]) -> Iterator[NumberedCells]:
     """Yield the cells of a Markdown table, without the dashes and the text around it."""
     for number, line in enumerate(map(str.strip, lines), start=1):
         if "|" in line and not _MARKDOWN_RULE.fullmatch(line):
@@ -332,16 +343,21 @@ def _markdown_cells(lines: Iterable[str]) -> Iterator[Cells]:
 
 
 # ------------------------------------------------------------------ the names
-def named_rows(rows: Iterator[Cells], source: str, given: Given, *, header: bool | None) -> Grid:
-    """Return the rows as a table; the names of its columns come from row 1, or are numbers."""
+def named_rows(
+    rows: Iterator[NumberedCells], source: str, given: Given, *, header: bool | None
+) -> Grid:
+    """Return the rows as a table whose columns are named by row 1, or else numbered.
+
+    ``header`` tells whether row 1 holds the names; None if the user does not say.
+    """
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
         return Grid(source, (), iter(()), is_named=True)
     notes: tuple[str, ...] = ()
     sample = [cells for _, cells in head]
 
-    # The user says whether row 1 is a header, or its content decides. If that stays open, the
-    # user is asked; commands that never ask read row 1 as data and say so.
+    # If the user does not say, the content decides. If that stays open, the user is asked;
+    # commands that never ask read row 1 as data and say so.
     if header is None:
         decision = decide_header(sample, given.columns.values())
         header = decision.found
@@ -371,7 +387,9 @@ def _undecided_header(rows: Sequence[Sequence[str]], source: str) -> DataError:
     )
 
 
-def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[Cells]:
+def _even_rows(
+    rows: Iterable[NumberedCells], n_columns: int, source: str
+) -> Iterator[NumberedCells]:
     """Yield each row with one cell per column; empty cells at its end are added or cut.
 
     Raise DataError for a row with more cells that are not empty.
@@ -384,7 +402,7 @@ def _even_rows(rows: Iterable[Cells], n_columns: int, source: str) -> Iterator[C
         yield number, cells
 
 
-def _without_titles(rows: list[Cells]) -> list[Cells]:
+def _without_titles(rows: list[NumberedCells]) -> list[NumberedCells]:
     """Return the rows without the titles, at most three, that reports have above a table."""
     for _ in range(3):
         if len(rows) < 3 or not _is_title(rows[0][1], rows[1:]):
@@ -393,16 +411,19 @@ def _without_titles(rows: list[Cells]) -> list[Cells]:
     return rows
 
 
-def _is_title(cells: Sequence[str], below: Sequence[Cells]) -> bool:
+def _is_title(cells: Sequence[str], below: Sequence[NumberedCells]) -> bool:
     """Tell whether a row is a title: one filled cell above wider rows."""
+    if _width(cells) > 1 or any(map(names.is_known, cells)):
+        return False
     # One filled cell of two may as well be a pair with an empty text.
-    if _width(cells) > 1 or any(map(names.is_known, cells)) or len(cells) == 2:
+    if len(cells) == 2:
         return False
     if len(cells) > 2:
         return True
     # A line without separators: most rows below must be wider, and at most one as short.
-    widths = Counter(len(row) for _, row in below)
-    return widths.most_common(1)[0][0] > 1 and widths[1] <= 1
+    count_of_width = Counter(len(row) for _, row in below)
+    usual_width, _ = count_of_width.most_common(1)[0]
+    return usual_width > 1 and count_of_width[1] <= 1
 
 
 def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
@@ -412,10 +433,10 @@ def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     Columns that share a name get ``.1``, ``.2`` and so on behind it.
     """
     header = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
-    count = Counter(header)
-    seen = Counter[str]()
+    n_columns_of = Counter(header)
+    n_seen = Counter[str]()
     for i, name in enumerate(header):
-        if count[name] > 1:
-            seen[name] += 1
-            header[i] = f"{name}.{seen[name]}"
+        if n_columns_of[name] > 1:
+            n_seen[name] += 1
+            header[i] = f"{name}.{n_seen[name]}"
     return tuple(header)

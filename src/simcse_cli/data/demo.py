@@ -46,7 +46,7 @@ def demo_folder(progress: Progress) -> Path:
 
 
 def data_dir_or_demo(data_dir: Path | None, progress: Progress) -> Path:
-    """Return the given evaluation folder, or the demo corpus with a warning about its scores."""
+    """Return ``data_dir``; if it is None, warn and return the folder of the demo corpus."""
     if data_dir is not None:
         return data_dir
     progress.warn(
@@ -98,7 +98,7 @@ class DemoCorpus:
     """The generated rows.
 
     Attributes:
-        inference: ``(premise, entailed, neutral, contradicted)``.
+        inference: rows ``(premise, entailed, neutral, contradicted)``.
         documents: short stories, their sentences in order.
         graded: pairs ``(score, sentence, sentence)`` by STS-B split, with a score in [0, 5].
     """
@@ -111,6 +111,7 @@ class DemoCorpus:
 
 def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
     """Return the corpus for a seed and sizes, which is the same on every machine."""
+    # The parts share the random numbers, so another order would change all of them.
     generator = _Generator(Random(seed))
     n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
     return DemoCorpus(
@@ -205,10 +206,11 @@ class _Generator:
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield pairs with their score; 0 to 5 parts of the scene change, equally often."""
+        """Yield scored pairs; between their scenes 0 to 5 parts change, equally often."""
         for index in range(count):
             scene = draw_scene(self._rng)
-            changed = self._rng.sample(PARTS, index % (len(PARTS) + 1))
+            n_changed = index % (len(PARTS) + 1)
+            changed = self._rng.sample(PARTS, n_changed)
             other = vary(scene, changed, self._rng)
             yield similarity(scene, other), self._say(scene), self._say(other)
 
@@ -219,7 +221,7 @@ class _Generator:
             shorter = replace(scene, time=None)
             if self._rng.random() < 0.5:
                 shorter = replace(scene, place=None)
-            # One false hypothesis in three denies the scene; others tell of another action.
+            # One false hypothesis in three denies the scene; the other two tell of another action.
             negated = index % 3 == 0
             false = scene if negated else vary(scene, ["action", "thing"], self._rng)
             yield (

@@ -71,7 +71,7 @@ def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
     for part in ("agent", "place", "time"):
         if part in parts:
             changes[part] = _another(grammar()[part], getattr(scene, part), rng)
-    # If only the action changes, one that goes with the thing is preferred.
+    # If the thing is to stay, prefer another action that goes with it.
     actions = grammar()["action"]
     action = scene.action
     if "action" in parts:

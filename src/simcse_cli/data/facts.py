@@ -20,7 +20,7 @@ class ColumnFacts:
     Attributes:
         at: its place in the table, from 0.
         title: its name as in the file, or its number from 1.
-        name: its title as ``fold`` makes it comparable; "" in a table without names.
+        name: its title as ``fold`` spells it, for comparison; "" in a table without names.
     """
 
     def __init__(self, grid: Grid, at: int) -> None:
@@ -50,7 +50,7 @@ class ColumnFacts:
 
     @property
     def name_allows_texts(self) -> bool:
-        """Tell whether the name of the column does not speak against texts."""
+        """Tell whether the name is none of those of descriptions, scores and labels."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
 
     # -------------------------------------------------------------- by content
@@ -70,15 +70,15 @@ class ColumnFacts:
 
     @property
     def can_hold_texts_if_named(self) -> bool:
-        """Tell whether the column can hold texts, provided that its name speaks for texts.
+        """Tell whether the column can hold texts if its name is that of a column of texts.
 
-        Then a few words that recur are enough.
+        With such a name, a few words that recur are enough.
         """
         return self.can_hold_texts or (self.repeats_words and len(self.values) > 1)
 
     @property
     def repeats_words(self) -> bool:
-        """Tell whether the column holds a few recurring words, none of them numbers, yes or no."""
+        """Tell whether the column holds labels that are not all numbers or words for yes and no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
@@ -88,7 +88,8 @@ class ColumnFacts:
             return False
         if self.kind is not Kind.LABEL:
             return self.kind is Kind.SCORE
-        is_single_row = len(self.texts) == 1  # which cannot show two values
+        # Labels need two values, unless there is only one row.
+        is_single_row = len(self.texts) == 1
         return len(self.values) <= _MOST_VALUES and (len(self.values) > 1 or is_single_row)
 
     @property
@@ -99,7 +100,8 @@ class ColumnFacts:
     def are_few_whole_numbers(self) -> bool:
         if len(self.values) > _MOST_CLASSES:
             return False
-        return all((to_number(text) or 0) % 1 == 0 for text in self.values)
+        numbers = map(to_number, self.values)
+        return all(number is None or number % 1 == 0 for number in numbers)
 
 
 class Facts:
@@ -112,10 +114,11 @@ class Facts:
         self.names = {column.name for column in self.columns}
 
     def find(self, name: str) -> ColumnFacts | None:
-        """Return the column that a user means by a name or a number."""
+        """Return the column that a user means by a name or a number; None if there is none."""
         for column in self.columns:
             if column.is_named and column.title == name:
                 return column
+        # Otherwise a name that differs only in case, spaces or hyphens.
         folded = fold(name)
         if folded and (same := by_name(self.columns, folded)):
             return same[0]
@@ -131,19 +134,17 @@ class Facts:
         return [column for column in self.all_but(taken) if column.can_hold_texts]
 
     def strong(self, role: str) -> list[ColumnFacts]:
-        """Return the columns whose names alone say that they are a side of a pair."""
+        """Return the columns that are a side of a pair, anchor or positive, by their name alone."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
         fitting = [column for column in named if column.can_hold_texts_if_named]
         if exact := by_name(fitting, role):
             return exact
         if len(fitting) > 1:  # a prompt is then an instruction beside the text
             fitting = [column for column in fitting if column.name != "prompt"]
-        # Otherwise, columns with the same text in all of the first rows, or with none.
-        return fitting or [
-            candidate
-            for candidate in named
-            if candidate.repeats_words or candidate.kind is Kind.EMPTY
-        ]
+        if fitting:
+            return fitting
+        # Otherwise, take columns with the same text in all of the first rows, or with none.
+        return [column for column in named if column.repeats_words or column.kind is Kind.EMPTY]
 
     def hard_negatives(self) -> list[ColumnFacts]:
         negatives = []
@@ -161,4 +162,5 @@ def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
     """Return the columns of texts, or of words if there are none, whose name allows texts."""
     fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
-    return [column for column in fitting if column.kind is not Kind.WORD] or fitting
+    texts = [column for column in fitting if column.kind is not Kind.WORD]
+    return texts or fitting

@@ -33,7 +33,8 @@ _Item = TypeVar("_Item")
 class FileSet:
     """One input of one or more files, in the order of their names.
 
-    ``source`` is the input as the user gave it; ``blank`` counts the empty texts read, by file.
+    ``source`` is the input as the user named it; ``blank`` counts, by file, the empty texts that
+    were read.
     """
 
     source: str
@@ -54,14 +55,14 @@ class FileSet:
     ) -> "FileSet":
         """Return the files of a path, folder, glob or address.
 
-        Of a folder these are the files of a known format at any depth, except for names that start
-        with ``.`` or ``_``.
+        In a folder, files of a known format are found at any depth, except for files and folders
+        with names that start with ``.`` or ``_``.
 
         Args:
             source: what the user named.
             given: what the user said about the tables.
-            text_per: what is one text of a text file, if that is known.
-            again: the option, if any, that reads the input more than once.
+            text_per: whether a line or a whole file is one text; None if the user does not say.
+            again: the option, if any, that makes the command read the input more than once.
             output: the file to be written, which may not be in a folder that is read.
         """
         listed = _listed(source)
@@ -101,20 +102,20 @@ class FileSet:
         return exists and not self.is_stored
 
     def _check_formats(self, *, asks_text_per: bool) -> None:
-        """Raise DataError for files of several formats, and for text files that may be documents.
+        """Raise DataError if the files have several formats, or if text files may be documents.
 
         ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
         several text files with blank lines are refused, as each may be one document.
         """
         # In reverse order, so that the first file of each format stays.
-        by_format = {guess_format(file): file for file in reversed(self.files)}
-        if len(by_format) > 1:
-            first, second = sorted(by_format.values())[:2]
+        first_of_format = {guess_format(file): file for file in reversed(self.files)}
+        if len(first_of_format) > 1:
+            first, second = sorted(first_of_format.values())[:2]
             raise DataError(
                 f"{self.source} holds files of several formats, such as {first} and {second}",
                 hint="choose some by a glob in quotes, as in 'FOLDER/*.txt'",
             )
-        is_text = FileFormat.TEXT in by_format and not is_remote(self.source)
+        is_text = FileFormat.TEXT in first_of_format and not is_remote(self.source)
         if asks_text_per and is_text and len(self.files) > 1:
             self._refuse_paragraphs()
 
@@ -122,7 +123,8 @@ class FileSet:
         """Raise DataError if text files have blank lines between others, as documents have."""
         for file in self.files[:_LOOKED_AT]:
             lines = islice(iter_lines(file, encoding=self.given.encoding), _LINES_LOOKED_AT)
-            if "\n\n" in "\n".join(map(str.strip, lines)).strip():
+            text = "\n".join(map(str.strip, lines))
+            if "\n\n" in text.strip():  # blank lines at the ends separate nothing
                 what = f"{len(self.files):,} text files with blank lines, such as {file}"
                 raise DataError(
                     f"{self.source}: {what}; is a text a file, or a line?",
@@ -147,7 +149,7 @@ class FileSet:
     def digest(self) -> str | None:
         """SHA-256 of a file, or over the names and states of several files.
 
-        It is None for streams and Hub data sets.
+        Streams and Hub data sets have None.
         """
         if not self.is_stored:
             return None
@@ -163,7 +165,8 @@ class FileSet:
 
         def read(file: str, skipped: int) -> Iterator[str]:
             for text in self._table(file).texts(skipped):
-                self.blank[file] += not text.strip()
+                is_blank = not text.strip()
+                self.blank[file] += is_blank
                 yield text
 
         return self._rows(read, start, stop)
@@ -173,7 +176,8 @@ class FileSet:
         self.blank.clear()
         for file in self.files:
             for text, (cell,) in self._table(file).texts_with(column):
-                self.blank[file] += not text.strip()
+                is_blank = not text.strip()
+                self.blank[file] += is_blank
                 yield text, cell
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
@@ -185,11 +189,11 @@ class FileSet:
         return self._rows(read, start, stop)
 
     def require_unique(self, column: str) -> None:
-        """Raise DataError, which names two rows, unless the cells of a column differ."""
+        """Raise DataError, which names two rows, if two cells of a column are equal."""
         require_unique(lambda: self.cells(column), self.source, column)
 
     def within(self, start: int, stop: int) -> dict[str, int]:
-        """Return the number of rows between ``start`` and ``stop`` in each file that has some."""
+        """Return, for each file with rows from ``start`` to ``stop``, how many these are."""
         rows_in_file = {}
         first_row = 0
         for file, n_rows in zip(self.files, self.counts, strict=True):
@@ -205,12 +209,12 @@ class FileSet:
     def _rows(
         self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
     ) -> Iterator[_Item]:
-        """Yield what ``read`` gives for the rows from ``start`` to ``stop``, across all files.
+        """Yield what ``read`` yields for rows ``start`` to ``stop``, counted over all files.
 
-        ``read`` takes a file, and the number of its rows to skip.
+        ``read`` takes a file, and the number of its first rows to skip.
         """
 
-        # Rows are counted only where some are skipped: counting may read a file.
+        # The rows of a file are counted only if some are to be skipped, as counting may read it.
         def rows_from(skipped: int) -> Iterator[_Item]:
             for number, file in enumerate(self.files):
                 if skipped and skipped >= self.counts[number]:
@@ -224,7 +228,7 @@ class FileSet:
 
 
 def _listed(source: str) -> list[str] | None:
-    """Return the files of a folder or glob that are not empty; None for a single input."""
+    """Return the files of a folder or glob, without empty ones; None for a single input."""
     if is_remote(source):
         return _listed_remotely(source)
     path = Path(source)
@@ -241,31 +245,34 @@ def _listed(source: str) -> list[str] | None:
 
 
 def _listed_remotely(source: str) -> list[str] | None:
-    """Return the files of a folder or glob in a cloud store; None for a single file."""
+    """Return the files of a folder or glob in a cloud store, without empty ones.
+
+    For a single file, return None.
+    """
     from pyarrow import fs  # see file_system
 
     # The folder ends where the first wildcard begins.
     parts = source.split("/")
-    plain = list(takewhile(lambda part: not _WILD.search(part), parts))
-    folder = "/".join(plain)
-    pattern = "/".join(parts[len(plain) :])
+    folder_parts = list(takewhile(lambda part: not _WILD.search(part), parts))
+    folder = "/".join(folder_parts)
+    pattern = "/".join(parts[len(folder_parts) :])
 
     system, path = file_system(folder)
     with foreign_format(source, "a file or folder that can be reached"):
         if not pattern and system.get_file_info(path).type is not fs.FileType.Directory:
             return None
         entries = system.get_file_info(fs.FileSelector(path, recursive=True))
-    chosen = []
+    files = []
     for entry in entries:
         name = PurePosixPath(entry.path).relative_to(path)
         is_wanted = name.match(pattern) if pattern else _is_data(name)
         if is_wanted and entry.is_file and entry.size:
-            chosen.append(f"{folder.rstrip('/')}/{name}")
-    return chosen
+            files.append(f"{folder.rstrip('/')}/{name}")
+    return files
 
 
 def _is_data(name: PurePath) -> bool:
-    """Tell whether a file in a folder is an input: not hidden, and of a known ending."""
+    """Tell whether a file is an input, by its path in a folder: not hidden, with a known ending."""
     is_hidden = any(part.startswith((".", "_")) for part in name.parts)
     is_table = guess_format(str(name)) is not FileFormat.TEXT
     return not is_hidden and (is_table or name.name.endswith(_TEXT_ENDINGS))

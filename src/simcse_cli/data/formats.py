@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data import names
-from simcse_cli.data.delimited import OF_TEXT, holds_cells, named_rows, open_delimited
+from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -59,6 +59,7 @@ def guess_format(source: InputPath) -> FileFormat:
     path = Path(source)
     if str(source).startswith(_HUB_PREFIX) or is_saved_dataset(path):
         return FileFormat.HUB
+    # The format of a packed file is that of the ending before .gz.
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     return _BY_SUFFIX.get(suffix.lower(), FileFormat.TEXT)
 
@@ -74,10 +75,10 @@ def source_name(source: InputPath) -> str:
 
 # ------------------------------------------------------------------ text
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
-    """Return a text file as a table, and whether it is plain text, whose lines are single texts.
+    """Return the table of a text file, and whether each line is a single text.
 
-    With ``single``, the caller wants single texts. Then the file is plain text unless its first
-    lines are JSON objects, or an option of the user speaks of cells, whose layout is given or seen.
+    ``single`` says that the caller wants single texts. Then each line is one, unless the first
+    lines are JSON objects, or the user's options speak of a table and the lines can be cut.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -86,6 +87,8 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     filled = list(filter(str.strip, head))
     if filled and all(map(_is_json_object, filled)):
         return Grid.of_records(name, _json_lines(lines, name)), False
+
+    # A header or separator of the user, or the look of the lines, makes a table of them.
     may_be_table = not single or given.wants_table
     if may_be_table and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
@@ -109,14 +112,15 @@ def cells_in_text(lines: Sequence[str]) -> str | None:
     filled = list(filter(str.strip, lines))
     if len(filled) < 2:
         return None
-    for separator in OF_TEXT:
+    for separator in TEXT_SEPARATORS:
         counts = {line.count(separator) for line in filled}
         if len(counts) == 1 and counts != {0}:
             return separator
-    if names := _NAMES.fullmatch(filled[0].strip()):
-        rows = csv.reader(filled, delimiter=names["separator"])
+    header = _NAMES.fullmatch(filled[0].strip())
+    if header is not None:
+        rows = csv.reader(filled, delimiter=header["separator"])
         if len({len(row) for row in rows}) == 1:
-            return names["separator"]
+            return header["separator"]
     return None
 
 
@@ -137,7 +141,7 @@ def _lines(source: InputPath, given: Given) -> Iterator[str]:
 
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
-    """Open JSON Lines, or a ``.json`` file that is one list or one object that holds a list."""
+    """Open JSON Lines, or a ``.json`` file with a single value: a list, or an object with lists."""
     name = source_name(source)
     lines = _lines(source, given)
     head = list(islice(lines, 2))
@@ -149,7 +153,7 @@ def _open_json(source: InputPath, given: Given) -> Grid:
 
 
 def _is_line_by_line(head: Sequence[str]) -> bool:
-    """Tell whether a ``.json`` file holds a value in each line."""
+    """Tell from its first two lines whether a ``.json`` file holds a value in each line."""
     try:
         json.loads(head[0])
     except (ValueError, IndexError):
@@ -179,18 +183,18 @@ def _json_items(lines: Iterable[str], name: str) -> _Records:
 
 
 def _items_of(value: Any, name: str) -> list[Any]:
-    """Return the rows in the JSON object of a file.
+    """Return the rows that the only JSON object of a file holds.
 
-    They are the items of its only list, or its lists are the columns, or it is the only row itself.
+    The object holds a list of rows, or lists that are columns, or it is itself the only row.
     """
     if not isinstance(value, dict) or not value:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
 
-    # The values of a row may be lists, too: of hard negatives, or a set of texts.
+    # An object with usual names of columns may be a row, whose values may be lists of texts.
     lists = {key: column for key, column in value.items() if isinstance(column, list)}
     columns = list(lists.values())
-    is_row = any(map(names.is_known, value)) or value.keys() & {"set", "texts"}
-    # The only list holds the rows, unless the object is itself a row, with a list of texts.
+    is_row = any(map(names.is_known, value)) or not {"set", "texts"}.isdisjoint(value)
+    # The only list holds the rows, unless it is a list of texts in such a row.
     only_list = columns[0] if len(columns) == 1 else []
     if only_list and (not is_row or _are_nested(only_list[:1])):
         return only_list
@@ -214,7 +218,7 @@ def _are_nested(values: Iterable[Any]) -> bool:
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
-    """Return a row as named values; those inside objects are named by their path."""
+    """Return the values of a row by name; a value inside an object has its path as its name."""
     # A text alone is a row of one column; the columns of a list are numbered.
     if isinstance(value, str):
         value = [value]
@@ -223,7 +227,7 @@ def _record(value: Any, place: str) -> dict[str, Any]:
             raise _too_deep(place, "lists or objects inside of a list", ".[]")
         value = _numbered(value, 1)
 
-    # Values inside objects are columns of their own.
+    # Each value inside an object becomes a column; nesting may not give too many of them.
     if not isinstance(value, dict) or not value:
         what = f"{place}: {_json_kind(value)}, need an object with named columns"
         raise DataError(what, hint=_JSON_HINT)
@@ -262,7 +266,7 @@ def _is_object_list(value: Any) -> bool:
 
 
 def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
-    """Tell whether a list of objects holds another list of objects."""
+    """Tell whether a list of objects holds another list of objects, at any depth."""
     if _is_object_list(value):
         return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
     if isinstance(value, dict):
@@ -271,7 +275,7 @@ def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values in objects and lists of objects with their paths: ``turns.0.content``."""
+    """Yield the path and the value of each leaf of a row: a path is like ``turns.0.content``."""
     for name, child in value.items():
         if _is_object_list(child):
             child = _numbered(child, 0)
@@ -288,7 +292,7 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
     require_extra("python_calamine", purpose)
     from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
 
-    filled: dict[str, list[list[Any]]] = {}
+    rows_of_sheet: dict[str, list[list[Any]]] = {}
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
         book = CalamineWorkbook.from_filelike(stream)
         for sheet in book.sheets_metadata:
@@ -296,15 +300,17 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
                 continue
             rows = book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
             if rows:
-                filled[sheet.name] = rows
+                rows_of_sheet[sheet.name] = rows
 
     # A workbook without anything is a table without rows.
+    if not rows_of_sheet:
+        rows_of_sheet[""] = []
     name = source_name(source)
-    first, *others = filled or [""]
+    first, *others = rows_of_sheet
     if others:
         not_read = ", ".join(others)
         given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
-    return named_rows(_sheet_rows(filled.get(first, [])), name, given, header=given.header)
+    return named_rows(_sheet_rows(rows_of_sheet[first]), name, given, header=given.header)
 
 
 def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
@@ -321,14 +327,14 @@ def _sheet_text(cell: Any) -> str:
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
-    """Open the first rows only; ``Table`` reads the others itself, with the columns it needs."""
+    """Return a table of the first rows only; ``Table`` reads all rows, in the needed columns."""
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
     return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))
 
 
 def _open_hub(source: InputPath, given: Given) -> Grid:
-    rows = enumerate(map(_flat_row, _hub_rows(str(source))), start=1)
-    return Grid.of_records(source_name(source), rows)
+    rows = map(_flat_row, _hub_rows(str(source)))
+    return Grid.of_records(source_name(source), enumerate(rows, start=1))
 
 
 def _flat_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -344,7 +350,7 @@ OPENERS: dict[FileFormat, Callable[[InputPath, Given], Grid]] = {
     FileFormat.EXCEL: _open_excel,
     FileFormat.HUB: _open_hub,
 }
-"""How to open a table of each format; plain text may be no table, so it has ``open_text``.
+"""The function that opens a table of each format, except for text files: see ``open_text``.
 
 A new format needs a function, an entry here, and its ending in ``_BY_SUFFIX``.
 """
@@ -362,7 +368,7 @@ def count_lines(source: InputPath) -> int:
         while block := stream.read(1 << 20):
             n_ends += block.count(b"\n")
             last_byte = block[-1:]
-    return n_ends + (last_byte != b"\n")
+    return n_ends if last_byte == b"\n" else n_ends + 1
 
 
 @contextmanager
@@ -385,19 +391,20 @@ def parquet_length(source: InputPath) -> int:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows from ``start`` on, with the values inside structs under their paths.
+    """Yield the rows from ``start`` on; a value inside a struct has its path as its name.
 
-    ``columns`` are those to read, by default all.
+    ``columns`` are the columns to read, by default all.
     """
+    n_to_skip = start
     with _parquet_file(source) as table:
         # Groups of rows before the start are not read.
         groups = list(range(table.num_row_groups))
-        while groups and start >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
-            start -= n_rows
+        while groups and n_to_skip >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
+            n_to_skip -= n_rows
             del groups[0]
         for batch in table.iter_batches(batch_size=batch_size, row_groups=groups, columns=columns):
-            n_skipped = min(start, len(batch))
-            start -= n_skipped
+            n_skipped = min(n_to_skip, len(batch))
+            n_to_skip -= n_skipped
             yield from map(_flat_row, batch.slice(n_skipped).to_pylist())
 
 
@@ -431,19 +438,23 @@ def _hub_rows(source: str) -> Iterator[dict[str, Any]]:
             failure = hub_failure(error, "dataset", name)
             if failure is None:
                 raise
-            raise DataError(failure[0], hint=failure[1]) from error
+            what, hint = failure
+            raise DataError(what, hint=hint) from error
 
 
-def _saved_rows(source: str, name: str, split: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a split of the saved dataset in the folder ``name``."""
+def _saved_rows(source: str, folder: str, split: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a split of a dataset that was saved to a folder.
+
+    Errors call the dataset by its address, ``source``.
+    """
     import datasets  # see _hub_rows
 
-    # A saved dataset may have one split or several.
-    saved = datasets.load_from_disk(name)
+    # Only a dataset that was saved with several splits has their names.
+    saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:
             what = f"{source}: no split {split}; there are {', '.join(saved)}"
-            example = f"{_HUB_PREFIX}{name}:{next(iter(saved))}"
+            example = f"{_HUB_PREFIX}{folder}:{next(iter(saved))}"
             raise DataError(what, hint=f"name one, for example {example}")
         saved = saved[split]
     yield from saved

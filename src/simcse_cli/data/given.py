@@ -41,7 +41,10 @@ class Given:
 
     Attributes:
         columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
+        header: whether row 1 is a header; None if the user does not say.
+        keep_labels: the labels whose rows are kept; empty to keep all rows that are pairs.
         roles: the roles that ``option`` takes in this command.
+        option: the option that names the columns.
         template: the columns that a text is made of, if there are several.
         beside: columns that are read for something else than texts, such as ids.
         never_asks: whether an open question is only reported, as in lint.
@@ -74,18 +77,20 @@ class Given:
         ``columns`` are those that the user named, by role; ``roles`` are those that may be named.
         """
         separator = options.separator
+        if separator is not None:
+            separator = _SEPARATORS.get(separator, separator)
         return cls(
-            columns or {},
-            options.header,
-            _SEPARATORS.get(separator or "", separator),
-            options.encoding,
-            tuple(options.keep_label or ()),
-            tuple(roles),
+            columns=columns or {},
+            header=options.header,
+            separator=separator,
+            encoding=options.encoding,
+            keep_labels=tuple(options.keep_label or ()),
+            roles=tuple(roles),
             told=Told(progress),
         )
 
     def of_file(self, option: str) -> "Given":
-        """Return the choices, without any columns, for a file of texts that ``option`` names."""
+        """Return the same choices without columns, for a file of texts that ``option`` takes."""
         return replace(self, columns={}, roles=(), option=option, template=None)
 
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
@@ -125,15 +130,15 @@ def parse_columns(
     if text is None:
         return {}
 
-    # The text is a line of CSV, so that a quoted name may hold a comma. Names alone get the roles
-    # in their order.
+    # The text is a line of CSV, so that a quoted name may hold a comma.
     try:
         cells = next(csv.reader([text]), [])
     except csv.Error:  # a line end without quotes
         raise UsageError(f"{text!r} is no list of columns", option=option) from None
     parts = list(map(str.strip, cells))
+    # Names without roles get the roles in their order; there may be fewer names than roles.
     if "=" not in "".join(parts) and len(parts) <= len(roles):
-        parts = list(map("{}={}".format, roles, parts))
+        parts = [f"{role}={name}" for role, name in zip(roles, parts, strict=False)]
 
     columns: dict[str, str] = {}
     for part in parts:

@@ -18,13 +18,13 @@ NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
 @dataclass(eq=False)
 class Grid:
-    """The columns of a table with their first rows, and all rows, to be read once.
+    """The names of the columns of a table, its first rows, and all rows, to be read once.
 
     Attributes:
         sample: the first rows, which ``rows`` still yields.
-        is_named: whether the names are in the file; else they are numbers from 1.
-        is_published: whether it has the layout of a published corpus, so that its unused columns
-            are not worth a remark.
+        is_named: whether the names are in the file; otherwise they are numbers from 1.
+        is_published: whether the table has the layout of a published corpus, so that its unused
+            columns are not worth a remark.
         notes: what the user should know about how the table was read.
     """
 
@@ -44,14 +44,15 @@ class Grid:
     def of_records(cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]]) -> "Grid":
         """Return rows of named values as a table with the names of the first row."""
         rows = iter(rows)
-        first = list(islice(rows, 1))
-        names = tuple(chain.from_iterable(row for _, row in first))
+        head = list(islice(rows, 1))
+        names = tuple(name for _, first_row in head for name in first_row)
+        # The values of a row that was a list are named by numbers.
         is_named = not all(map(str.isdigit, names))
-        return cls(source, names, chain(first, rows), is_named=is_named)
+        return cls(source, names, chain(head, rows), is_named=is_named)
 
     @cached_property
     def columns(self) -> list[list[Any]]:
-        """The cells of the first rows, by column; those that a row of JSON lacks are left out."""
+        """The cells of the first rows, by column, without cells that a row of JSON lacks."""
         cells_by_column: list[list[Any]] = [[] for _ in self.names]
         for _, row in self.sample:
             for at, name in enumerate(self.names):
@@ -73,6 +74,7 @@ class Grid:
         return list(map(cell_text, self.columns[at]))
 
     def first_rows(self, count: int = 3) -> list[list[str]]:
+        """Return the cells of the first rows as texts."""
         shown = []
         for _, row in self.sample[:count]:
             cells = map(row.get, self.names) if isinstance(row, dict) else row
@@ -81,34 +83,34 @@ class Grid:
 
     def pick(
         self,
-        chosen: Sequence[int],
+        places: Sequence[int],
         start: int = 0,
         choose_columns: Callable[["Grid"], Sequence[int]] | None = None,
         *,
         may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row, and its cells in the chosen columns.
+        """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack a chosen column. With ``may_lack`` its cell is None; otherwise
-        ``choose_columns`` chooses among the columns of that row.
+        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None;
+        otherwise ``choose_columns`` takes the row as a table, and returns other places in it.
         """
-        names = self.names_at(chosen)
-        by_place = _take(chosen)
-        by_name = _take(names)
+        names = self.names_at(places)
+        take_by_place = _taker(places)
+        take_by_name = _taker(names)
         wanted = set(names)
         for number, row in islice(self.rows, start, None):
             if not isinstance(row, dict):
-                yield number, by_place(row)
+                yield number, take_by_place(row)
                 continue
             if may_lack:
                 yield number, tuple(map(row.get, names))
                 continue
 
             # A row may have other columns than the first.
-            take = by_name
+            take = take_by_name
             if choose_columns is not None and not row.keys() >= wanted:
                 row_grid = Grid.of_records(self._place(number), [(number, row)])
-                take = _take(row_grid.names_at(choose_columns(row_grid)))
+                take = _taker(row_grid.names_at(choose_columns(row_grid)))
             try:
                 yield number, take(row)
             except KeyError as error:
@@ -120,10 +122,10 @@ class Grid:
         return f"{self.source}, line {number}"
 
 
-def _take(chosen: Sequence[Any]) -> Any:
-    """Return a function from a row to the tuple of its cells at these places or names."""
-    # `itemgetter` of one key returns the cell itself, and takes no empty list of keys.
-    if len(chosen) == 1:
-        (only,) = chosen
-        return lambda row: (row[only],)
-    return itemgetter(*chosen) if chosen else lambda _: ()
+def _taker(keys: Sequence[Any]) -> Any:
+    """Return a function from a row to the tuple of its cells at some places or names."""
+    # For one key `itemgetter` would return no tuple, and it takes no empty list of keys.
+    if len(keys) == 1:
+        (key,) = keys
+        return lambda row: (row[key],)
+    return itemgetter(*keys) if keys else lambda _: ()

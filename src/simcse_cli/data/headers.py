@@ -20,8 +20,8 @@ _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
 class Header:
     """Whether row 1 is a header.
 
-    ``found`` is None if that cannot be decided; ``by_look`` means that only the look of row 1
-    has decided it.
+    ``found`` is the answer, or None if it is not certain. ``by_look`` says that only the look of
+    row 1 has decided.
     """
 
     found: bool | None
@@ -31,7 +31,7 @@ class Header:
 def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()) -> Header:
     """Decide whether row 1 is a header, by comparing it with the rows below it.
 
-    ``given_names`` are the names of columns that the user typed: a row that has one is a header.
+    ``given_names`` are the names of columns that the user typed: if row 1 has one, it is a header.
     """
     first = list(map(str.strip, rows[0]))
     below = rows[1:]
@@ -43,16 +43,16 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     for cell, column in zip(first, columns, strict=True):
         if not kinds.is_missing(cell) and cell in column:
             return Header(False)
-    # pandas writes 0, 1, 2, ... as the header of columns without names.
+    # pandas writes 0, 1, 2, ... as the header of columns without names; above texts it is one.
     if below and first == list(map(str, range(len(first)))):
         return Header(_holds_texts(columns))
 
-    # Else the kinds of the columns, usual names, and at last the look decide.
+    # Otherwise the kinds of the columns, usual names, and at last the look decide.
     votes = _votes_of_kinds(first, columns)
     is_usual = any(map(names.is_known, first)) or names.are_languages(first)
     if is_usual and False not in votes:
         return Header(True)
-    if len(votes) > 1:
+    if len(votes) > 1:  # for and against
         return Header(None)
     if votes:
         return Header(votes.pop())
@@ -82,9 +82,9 @@ def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return whether row 1 is a header by each column of numbers, ids, dates or lists.
+    """Return the votes for (True) and against a header of columns of numbers, ids, dates or lists.
 
-    By such a column it is a header if its cell is of another kind than the cells below.
+    A column votes for a header if its cell in row 1 is of another kind than the cells below.
     """
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
@@ -105,7 +105,10 @@ def _are_numbers(column: Sequence[str]) -> bool:
 
 
 def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
-    """Tell whether a cell fits a column of a kind, whose cells may all be numbers."""
+    """Tell whether a cell fits a column of a kind; ``is_numbers`` says that the column has numbers.
+
+    Labels, scores and ids may be numbers.
+    """
     if is_numbers:
         return kinds.to_number(cell) is not None
     if kind is Kind.DATE:
@@ -116,7 +119,7 @@ def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
 
 
 def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Tell whether a column holds labels that all recur, except for the cell of row 1."""
+    """Tell whether in some column each label below row 1 recurs, but the cell of row 1 does not."""
     for cell, column in zip(first, columns, strict=True):
         if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
             continue
@@ -127,7 +130,7 @@ def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) ->
 
 
 def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> Header:
-    """Decide by the look of texts alone: every cell of a header differs from those below it."""
+    """Decide by the look of texts alone: each cell of a header differs from the cells below it."""
     looks: list[str] = []
     holds_more_than_words = False
     for cell, column in zip(first, columns, strict=True):
@@ -152,7 +155,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
     mark = _end_mark(cell)
     marks_below = Counter(map(_end_mark, texts))
     shared_mark, n_marked = marks_below.most_common(1)[0]
-    is_shared = 10 * n_marked >= 9 * len(texts)
+    is_shared = 10 * n_marked >= 9 * len(texts)  # by nine texts in ten
     if len(texts) >= _LEAST_STRONG:
         scripts_below = set[str]().union(*map(kinds.scripts_of, texts))
         if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & scripts_below:

@@ -13,10 +13,10 @@ from simcse_cli.errors import DataError
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, which names two rows, unless all ids differ.
+    """Raise DataError, which names two rows, if two ids are equal.
 
-    ``read`` returns the ids; it is called again to name the repeated one, as only 8 bytes are held
-    for each id.
+    ``read`` returns the ids. Only 8 bytes of each id are kept, so ``read`` is called again to name
+    an id that occurs twice.
     """
     digests = array("Q")
     for cell in read():
@@ -25,12 +25,13 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
 
     # Among equal values, a stable order has the earlier row first.
     order = np.argsort(values, kind="stable")
-    repeats = np.flatnonzero(values[order][1:] == values[order][:-1])
+    sorted_values = values[order]
+    repeats = np.flatnonzero(sorted_values[1:] == sorted_values[:-1])
     if not len(repeats):
         return
-    # Report the repeat that comes first in the input.
-    at = repeats[order[repeats + 1].argmin()]
-    first, second = order[at : at + 2].tolist()
+    # Report the repeat whose second row comes first in the input.
+    place_in_order = repeats[order[repeats + 1].argmin()]
+    first, second = order[place_in_order : place_in_order + 2].tolist()
     cell = cell_text(next(islice(read(), first, None)))
     shared_id = f"the id {cell!r}" if cell.strip() else "no id"
     raise DataError(

@@ -12,9 +12,9 @@ from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 from simcse_cli.data.sides import Found
 
-# Whether a label marks a pair: `_IS_PAIR` is for all tables, and `_IS_PAIR_OF` adds labels by the
-# name of the column of positives, for NLI corpora (numbers of the Hub, letters of ANLI) and for
-# WikiAuto.
+# Whether a label marks a pair: `_IS_PAIR` is for all tables. `_IS_PAIR_OF` adds labels for tables
+# whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters of ANLI)
+# and WikiAuto.
 _PAIRS = ("1", "1.0", "true", "entailment")
 _NO_PAIRS = ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", "")
 _IS_PAIR = dict.fromkeys(_PAIRS, True) | dict.fromkeys(_NO_PAIRS, False)
@@ -43,8 +43,8 @@ class Roles:
     """The columns of each role, and which labels of the column ``label`` mark a pair.
 
     Attributes:
-        columns: their places in the table, from 0.
-        labels: whether each label marks a pair; empty where every row is one.
+        columns: the places in the table, from 0, of the columns of each role.
+        labels: whether each label marks a pair; empty if every row is a pair.
         keeps: the only labels whose rows the user keeps; empty if the user named none.
     """
 
@@ -70,10 +70,11 @@ class Roles:
 
 # ------------------------------------------------------------------ which rows are pairs
 def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
-    """Return the roles, and add a column of labels if one tells which rows are pairs.
+    """Return the roles of both sides, and of the labels if a column tells which rows are pairs.
 
-    Raise UndecidedError if a column seems to tell which rows are pairs, but has values whose
-    meaning is not known.
+    ``found`` holds the columns of both sides, and ``named`` those that the user named, by role.
+    Raise UndecidedError if a column seems to tell which rows are pairs, but has values of unknown
+    meaning.
     """
     keeps = frozenset(value.strip().lower() for value in facts.given.keep_labels)
     label = named.get("label")
@@ -84,7 +85,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     if label is None:
         return Roles.of(found)
 
-    # The user says which labels are those of pairs, or they are known.
+    # The user says which labels mark pairs, or all labels must have a known meaning.
     roles = Roles.of({**found, "label": [label]})
     if keeps:
         return replace(roles, keeps=keeps)
@@ -103,18 +104,21 @@ def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
     if is_kept:
-        return label or _label_to_keep(judges, found)
+        return _label_to_keep(judges, found) if label is None else label
+    # Rows with a column that is named as hard negatives are triplets, all of them positive.
     if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
-        return None  # a triplet
+        return None
     # In a table with the names anchor and positive, every row is a pair.
     if label is None and judges and not {"anchor", "positive"} <= facts.names:
-        usual = [column for name in names.SCORES for column in by_name(judges, name)]
-        raise _which_are_pairs(facts, (usual or judges)[0], found)
+        # Ask about the first usual name of a score, otherwise about the first column.
+        by_usual_name = (by_name(judges, name) for name in names.SCORES)
+        judge = next(chain.from_iterable(by_usual_name), judges[0])
+        raise _which_are_pairs(facts, judge, found)
     return label
 
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
-    """Return the column with the name of a label that says which rows are pairs."""
+    """Return the free column whose name is usual for labels that say which rows are pairs."""
     free = _free(facts, found)
     for name in names.LABELS:
         for column in by_name(free, name):
@@ -126,7 +130,9 @@ def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
 
 def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
     """Return the only column that ``--keep-label`` can mean, or raise UndecidedError."""
-    labels = [column for column in judges if column.kind is Kind.LABEL] or judges
+    labels = [column for column in judges if column.kind is Kind.LABEL]
+    if not labels:
+        labels = list(judges)
     if len(labels) == 1:
         return labels[0]
     if not labels:
@@ -145,13 +151,13 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
         row_counts.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
     what = f"{judge} judges the pairs ({', '.join(row_counts)})"
 
-    # A label can be kept, but a score only where it has two values.
+    # The rows of a label can be kept, but those of a score only if it has no more than two values.
     choices = []
     if judge.kind is Kind.LABEL or len(values) <= 2 or not are_numbers:
         for value in values[:_MOST_VALUES]:
             meaning = f"keep label {show.shorten(value, 20)}"
-            choices.append(Choice({**_pair(found), "label": judge}, meaning, keeps=value))
-    choices.append(Choice(_pair(found), "take every row"))
+            choices.append(Choice({**_side_columns(found), "label": judge}, meaning, keeps=value))
+    choices.append(Choice(_side_columns(found), "take every row"))
 
     source = shlex.quote(facts.grid.source)
     others = []
@@ -164,7 +170,7 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
 
 # ------------------------------------------------------------------ scores and classes
 def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
-    """Return the column of the scores of pairs, by its name or as the only one of numbers."""
+    """Return the column of scores, which the user named, has a usual name, or alone has numbers."""
     for role in ("score", "label"):
         if role in named:
             return named[role]
@@ -186,13 +192,13 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
     """Return the column of the classes of texts or pairs."""
 
-    def may_be(column: ColumnFacts) -> bool:
+    def holds_labels(column: ColumnFacts) -> bool:
         return column.kind is Kind.LABEL and len(column.values) > 1
 
-    def are_classes(column: ColumnFacts) -> bool:
+    def holds_numbered_classes(column: ColumnFacts) -> bool:
         return column.kind is Kind.SCORE and column.are_few_whole_numbers
 
-    return _find_label(facts, found, named, may_be, are_classes)
+    return _find_label(facts, found, named, holds_labels, holds_numbered_classes)
 
 
 def find_nli_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
@@ -211,15 +217,15 @@ def _find_label(
     named: Mapping[str, ColumnFacts],
     *tests: Callable[[ColumnFacts], bool],
 ) -> ColumnFacts:
-    """Return the column that is named, has a usual name, or is the only one to pass a test.
+    """Return the column that the user named, has a usual name, or is the only one to pass a test.
 
-    The first of the ``tests`` that some column passes decides.
+    The tests are tried in order; the first that some column passes decides.
     """
     if "label" in named:
         return named["label"]
-    # The names of splits would pass for labels.
+    # A column of train, dev and test would pass for labels.
     free = [column for column in _free(facts, found) if column.name != "split"]
-    # An empty column with a usual name is taken only if no other has one.
+    # An empty column with a usual name is taken only if no filled column has such a name.
     usual = list(chain.from_iterable(by_name(free, name) for name in names.LABELS))
     for column in usual:
         if column.kind is not Kind.EMPTY:
@@ -248,7 +254,7 @@ def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> Unde
 
 
 def _choices(role: str, found: Found, among: Sequence[ColumnFacts]) -> list[Choice]:
-    return [Choice({**_pair(found), role: column}) for column in among]
+    return [Choice({**_side_columns(found), role: column}) for column in among]
 
 
 def _free(facts: Facts, found: Found) -> list[ColumnFacts]:
@@ -256,6 +262,6 @@ def _free(facts: Facts, found: Found) -> list[ColumnFacts]:
     return facts.all_but(list(chain.from_iterable(found.values())))
 
 
-def _pair(found: Found) -> dict[str, ColumnFacts]:
-    """Return the columns of both sides by their role, without hard negatives."""
+def _side_columns(found: Found) -> dict[str, ColumnFacts]:
+    """Return the column of each side by its role, without hard negatives."""
     return {role: columns[0] for role, columns in found.items() if role != "hard_negative"}

@@ -59,7 +59,7 @@ def is_missing(text: str) -> bool:
 
 
 def to_number(text: str) -> float | None:
-    """Return the number in a cell such as ``4.2``, ``4,2`` or ``85%`` (85); None for others."""
+    """Return the number in a cell such as ``4.2``, ``4,2`` or ``85%`` (85); None if it has none."""
     text = text.strip()
     if _NUMBER.fullmatch(text) is None:
         return None
@@ -122,7 +122,7 @@ def kind_of(values: Iterable[Any]) -> Kind:
 
 def _kind_of_numbers(cells: Sequence[str]) -> Kind:
     """Return whether numbers are labels, ids or scores."""
-    numbers = [to_number(cell) or 0.0 for cell in cells]
+    numbers = [to_number(cell) or 0.0 for cell in cells]  # all are numbers
     distinct = set(numbers)
     if distinct <= {0, 1} or distinct <= {-1, 1}:
         return Kind.LABEL
@@ -135,11 +135,11 @@ def _kind_of_numbers(cells: Sequence[str]) -> Kind:
 
 
 def _are_ids(numbers: Sequence[float]) -> bool:
-    """Tell whether different whole numbers are from 100 up, or in even steps."""
+    """Tell whether whole numbers, all different, are at least 100 or rise in even steps."""
     if min(numbers) >= _LEAST_ID:
         return True
     steps = {after - before for before, after in pairwise(numbers)}
-    # Any two numbers have even steps, so that two must be neighbours.
+    # Two numbers have only one step, which then must be 1.
     if len(numbers) == 2:
         return steps == {1}
     return len(steps) == 1 and min(steps) > 0
@@ -165,7 +165,7 @@ def _kind_of_words(cells: Sequence[str]) -> Kind:
 def is_judgement(cells: Iterable[str]) -> bool:
     """Tell whether all labels are numbers or words for yes and no.
 
-    A column of them holds no texts, even under a strong name.
+    A column of such labels holds no texts, even if its name is usual for texts.
     """
     for cell in cells:
         is_yes_or_no = is_missing(cell) or cell.strip().lower() in _YES_NO

@@ -49,7 +49,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | None:
-    """Return the splits of an MTEB task from SentEval files, or None if these do not have them.
+    """Return the splits of an MTEB task from SentEval files, or None if the files are not there.
 
     MTEB scores SICK-R on all 9,927 pairs, so its test split joins train, trial and test.
     """
@@ -60,23 +60,23 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
         return None
     if name is None or not senteval.sts_folder(root, name).is_dir():
         return None
-    by_split: dict[str, list[senteval.StsSubset]] = {}
-    for split, key in _SPLIT_NAMES.items():
+    subsets_of_split: dict[str, list[senteval.StsSubset]] = {}
+    for split, mteb_split in _SPLIT_NAMES.items():
         if senteval.has_split(name, split):
             if name == "SICKRelatedness":
-                key = "test"
+                mteb_split = "test"
             subsets = senteval.read_sts_task(root, name, split=split).subsets
-            by_split.setdefault(key, []).extend(subsets.values())
+            subsets_of_split.setdefault(mteb_split, []).extend(subsets.values())
 
     splits = datasets.DatasetDict()
-    for key, parts in by_split.items():
+    for mteb_split, parts in subsets_of_split.items():
         joined = senteval.StsSubset.join(parts)
         columns = {
             "sentence1": joined.left,
             "sentence2": joined.right,
             "score": joined.gold.tolist(),
         }
-        splits[key] = datasets.Dataset.from_dict(columns)
+        splits[mteb_split] = datasets.Dataset.from_dict(columns)
     return splits
 
 
@@ -91,7 +91,10 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 
 @contextmanager
 def hub_session() -> Iterator[None]:
-    """Load datasets offline if the Hub cannot be reached, as each load would wait for timeouts."""
+    """Within the block, let datasets load only local copies if the Hub cannot be reached.
+
+    Otherwise each load would wait for its timeout.
+    """
     constants = huggingface_hub.constants
     config = datasets.config
     old_settings = constants.HF_HUB_OFFLINE, config.HF_HUB_OFFLINE
@@ -105,9 +108,9 @@ def hub_session() -> Iterator[None]:
 
 @contextmanager
 def cache_of(revision: str) -> Iterator[None]:
-    """Make ``datasets`` cache a local folder under its digest.
+    """Within the block, let ``datasets`` use a cache of its own for this revision of a folder.
 
-    The cache key that ``datasets`` makes ignores the files that a README lists, so that changed
+    The usual cache takes no notice of changes to the files that a README lists, so that changed
     files would give old rows.
     """
     usual_cache = datasets.config.HF_DATASETS_CACHE

@@ -8,7 +8,7 @@ POSITIONAL = ("anchor", "positive", "hard_negative")
 """The roles of texts in a training row, in order."""
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _folded_names(text: str) -> tuple[str, ...]:
     return tuple(fold(name) for name in text.split())
 
 
@@ -18,32 +18,32 @@ def fold(name: str) -> str:
     return re.sub(r"[\s-]+", "_", plain)
 
 
-_ANCHOR = _listed(
+_ANCHOR = _folded_names(
     "anchor sent sent0 sentence sentence1 sentence_a text1 text_a q1 question1 premise question "
     "query prompt utterance original origin left #1_string normal_sentence "
     "frage satz pregunta pergunta domanda vraag fråga kysymys pytanie otázka вопрос питання "
     "запитання ερώτηση soru câu_hỏi pertanyaan שאלה سؤال السؤال प्रश्न คำถาม "
     "问题 提问 句子 原句 原始词 問題 質問 文 질문 문장"
 )
-_POSITIVE = _listed(
+_POSITIVE = _folded_names(
     "positive sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment "
     "paraphrase answer response reply passage right #2_string simple_sentence "
     "antwort respuesta resposta risposta réponse antwoord svar vastaus odpowiedź odpověď ответ "
     "відповідь απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
     "回答 答案 解答 蕴含 标准词 답변 답"
 )
-_HARD_NEGATIVE = _listed(
+_HARD_NEGATIVE = _folded_names(
     "hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾"
 )
 
 STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE}
-"""Names that say which side of a pair a column is, whatever else is in the table."""
+"""Names that say which side of a pair a column holds, whatever the other columns are."""
 
 WEAK_SIDES = {
-    "anchor": _listed("text content context source src"),
-    "positive": _listed("target tgt pos"),
+    "anchor": _folded_names("text content context source src"),
+    "positive": _folded_names("target tgt pos"),
 }
-"""Names that say which side a column is only where the other side has a strong name."""
+"""Names that say which side a column holds only if the other side has a strong name."""
 
 WEAK_COUPLES = (
     ("source", "target"),
@@ -61,31 +61,31 @@ WEAK_COUPLES = (
     ("prompt", "completion"),
     ("context", "response"),
 )
-"""Names of an anchor and its positive that count only where a table has both."""
+"""Names of an anchor and its positive that count only if a table has both."""
 
-WEAK_TEXTS = _listed(
+WEAK_TEXTS = _folded_names(
     "text content body description comment message document caption line abstract review passage"
 )
 """Names of a column of single texts, earlier ones first."""
 
-SCORES = _listed("score similarity similarity_score relatedness_score rating gold sim")
-LABELS = _listed(
+SCORES = _folded_names("score similarity similarity_score relatedness_score rating gold sim")
+LABELS = _folded_names(
     "label gold_label labels class is_duplicate quality entailment_judgment alignment_label "
     "category intent"
 )
-TOPICS = _listed("category intent class")
+TOPICS = _folded_names("category intent class")
 """Names of labels that say what a text is about, and do not judge a pair."""
 
-DESCRIBING = _listed(
+DESCRIBING = _folded_names(
     "source src origin category topic tag type lang language split set genre domain author user "
     "worker department product url page year votes views count rank position pos length seconds "
     "context note quelle kategorie thema bemerkung fuente 来源"
 )
 """Names of columns that describe a pair, but neither belong to it nor judge it."""
 
-_OTHERS = _listed("id _id image_id image sku title subject body description comment message")
+_OTHERS = _folded_names("id _id image_id image sku title subject body description comment message")
 _LANGUAGES = frozenset(
-    _listed(
+    _folded_names(
         "ar bg bn ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv ms nl no pl pt ro "
         "ru sk sl sr sv ta th tr uk ur vi zh"
     )
@@ -128,6 +128,7 @@ def are_couple(first: str, second: str) -> bool:
     left = fold(first)
     right = fold(second)
     for pattern in (_AT_END, _AT_START):
+        # One name has one part of a couple such as 1 and 2, the other name has the other part.
         if {*pattern.findall(left), *pattern.findall(right)} in _ENDS:
             stem = pattern.sub("", left)
             if stem and stem == pattern.sub("", right):

@@ -43,7 +43,7 @@ def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterat
     """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
 
     These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets,
-    and SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (one of the three, or the folder).
+    and SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (name one file, or the folder).
     ``given`` may name the columns of ``anchor``, ``positive`` and ``label``.
     """
     label_files: list[Path] = []
@@ -69,7 +69,7 @@ def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
 
 
 def _label_files(source: Path) -> list[Path]:
-    """Return SentEval's label files: all in a folder, or the one beside a file; else none."""
+    """Return all label files of SentEval in a folder, or the one that belongs to a file, if any."""
     if source.is_dir():
         label_files = sorted(source.glob("labels.*"))
         if not label_files:
@@ -86,7 +86,7 @@ def _label_files(source: Path) -> list[Path]:
 
 
 def _iter_senteval(labels: Path, encoding: str) -> Iterator[NliPair]:
-    """Yield the pairs of one split from its three files, line by line."""
+    """Yield the pairs of one split: row i has line i of each of its three files."""
     split = labels.name.removeprefix("labels")
     files = (labels.with_name(f"s1{split}"), labels.with_name(f"s2{split}"), labels)
     columns = [list(iter_lines(path, encoding=encoding)) for path in files]

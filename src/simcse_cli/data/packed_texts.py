@@ -16,9 +16,9 @@ _BLOCK = 1 << 20
 
 
 class PackedTexts(Sequence[str]):
-    """Texts as one block of UTF-8 bytes, and the position where each text ends (8 bytes).
+    """Texts as one block of UTF-8 bytes, and the position in it where each text ends.
 
-    Ends that decrease, or lie outside of the content, raise ValueError.
+    Positions that decrease, or lie outside of the block, raise ValueError.
 
     Example:
         >>> texts = PackedTexts.of(["one", "zwölf", ""])
@@ -29,7 +29,7 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: Integers, *, errors: str = "replace"
     ) -> None:
-        # The check goes in blocks to save memory; each begins with the last end of the one before.
+        # Checking blocks of ends saves memory. A block begins with the last end before it.
         blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
         is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):

@@ -42,7 +42,7 @@ def iter_scored_pairs(
 ) -> Iterator[tuple[str, str, float]]:
     """Yield the pairs of a file with their scores, of any range.
 
-    Rows with a blank score are left out and counted.
+    Rows with a blank score are left out, and their number is told to the user.
     """
     n_pairs = n_blank = 0
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
@@ -76,7 +76,7 @@ def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSub
 
 
 def _iter_rows(source: InputPath, job: Job, given: Given) -> Iterator[tuple[str, ...]]:
-    """Yield ``(place, left, right)``, followed by the score where rows are scored."""
+    """Yield ``(place, left, right)`` for each row, and behind these the score if there is one."""
     path = Path(source)
     if path.name.startswith(_YEAR_FILE):
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):

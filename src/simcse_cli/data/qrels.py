@@ -60,7 +60,7 @@ def read_texts(
     """
     files = FileSet.find(str(source), given)
     if len(files.files) > 1:
-        return _of_several(files, id_column)
+        return _read_several(files, id_column)
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
     id_name = id_column or ("id" if "id" in names else "_id")
@@ -83,8 +83,8 @@ def read_texts(
     return NumberedTexts(sentences, ids)
 
 
-def _of_several(files: FileSet, id_column: str | None) -> NumberedTexts:
-    """Return the sentences of several files, with the ids of ``id_column`` if it is given."""
+def _read_several(files: FileSet, id_column: str | None) -> NumberedTexts:
+    """Return the sentences of several files, with ids from ``id_column`` or else line numbers."""
     texts = PackedTexts.of(files.sentences())
     if id_column is None:
         return NumberedTexts(texts)
@@ -93,7 +93,7 @@ def _of_several(files: FileSet, id_column: str | None) -> NumberedTexts:
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
-    """Return ``count`` texts in file order, drawn without replacement; all if there are fewer."""
+    """Return ``count`` random texts in file order, or all texts if there are fewer."""
     n_texts = len(texts.ids)
     rows = sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts)))
     return NumberedTexts([texts.sentences[row] for row in rows], [texts.ids[row] for row in rows])
@@ -111,12 +111,13 @@ def read_relevance(
         raise DataError(f"{path} holds no judgements", hint=_HINT)
 
     # The columns of the first line tell the layout, and every line needs as many.
-    n_columns = len(rows[0][1])
+    first_line_no, first_cells = rows[0]
+    n_columns = len(first_cells)
     if n_columns not in (2, 3, 4):
-        raise _wrong_columns(path, rows[0], "2, 3 or 4")
-    for row in rows:
-        if len(row[1]) != n_columns:
-            raise _wrong_columns(path, row, str(n_columns))
+        raise _wrong_columns(path, first_line_no, first_cells, "2, 3 or 4")
+    for line_no, cells in rows:
+        if len(cells) != n_columns:
+            raise _wrong_columns(path, line_no, cells, str(n_columns))
     if n_columns == 2:
         relevant = _by_group(rows, queries, corpus)
     else:
@@ -128,8 +129,7 @@ def read_relevance(
     return relevant
 
 
-def _wrong_columns(path: Path | str, row: _Judgement, needed: str) -> DataError:
-    line_no, cells = row
+def _wrong_columns(path: Path | str, line_no: int, cells: list[str], needed: str) -> DataError:
     what = f"{path}, line {line_no}: {len(cells)} columns, need {needed}"
     return DataError(what, hint=_HINT)
 
@@ -137,22 +137,22 @@ def _wrong_columns(path: Path | str, row: _Judgement, needed: str) -> DataError:
 def _by_group(
     rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return the relevant rows of each query: the corpus sentences that share a group with it."""
-    groups_of: defaultdict[str, set[str]] = defaultdict(set)
+    """Return, for each query, the rows of the corpus sentences that are in one of its groups."""
+    groups_of_sentence: defaultdict[str, set[str]] = defaultdict(set)
     rows_of_group: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in rows:
-        groups_of[sentence].add(group)
+        groups_of_sentence[sentence].add(group)
 
     # The corpus sentences of each group, by their rows.
     for row, sentence in enumerate(corpus.sentences):
-        for group in groups_of.get(sentence, ()):
+        for group in groups_of_sentence.get(sentence, ()):
             rows_of_group[group].add(row)
 
-    # A sentence in several groups has the members of all.
+    # For a query in several groups, the members of all of them are relevant.
     relevant = []
     for sentence in queries.sentences:
         relevant_rows = set[int]()
-        for group in groups_of.get(sentence, ()):
+        for group in groups_of_sentence.get(sentence, ()):
             relevant_rows |= rows_of_group[group]
         relevant.append(dict.fromkeys(relevant_rows, 1.0))
     return relevant
@@ -161,7 +161,7 @@ def _by_group(
 def _by_id(
     path: Path | str, rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return the relevant rows of each query, from judgements that name both sides by their id."""
+    """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
     for line_no, (query, *_, document, relevance) in rows:
@@ -177,7 +177,8 @@ def _by_id(
 
 def _skip_header(rows: list[_Judgement]) -> None:
     """Remove the first line if its last cell is no number."""
+    _, cells = rows[0]
     try:
-        float(rows[0][1][-1])
+        float(cells[-1])
     except ValueError:
         del rows[0]

@@ -14,7 +14,7 @@ _COLUMN_OPTIONS = ("--column", "--columns")
 
 @dataclass(frozen=True)
 class Choice:
-    """Columns by role, what they would mean, and the label whose rows are kept."""
+    """A possible answer: columns by role, what they would mean, and the label, if any, to keep."""
 
     columns: dict[str, ColumnFacts]
     meaning: str = ""
@@ -32,7 +32,7 @@ class Choice:
 class UndecidedError(Exception):
     """The roles of columns are not certain.
 
-    ``what`` says why; ``choices`` are possible roles, and ``others`` are lines with other fixes.
+    ``what`` says why. ``choices`` are possible answers, and ``others`` are lines with other fixes.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ def question(facts: Facts, case: UndecidedError) -> DataError:
     option = facts.given.option
     rows = show.show_rows(grid.first_rows(), grid.names if grid.is_named else ())
     message = f"{grid.source}: {case.what}\n{rows}"
-    # Other options take only files of texts, so that a column cannot be named there.
+    # Any other option takes a file of texts, whose columns cannot be named.
     if case.choices and option not in _COLUMN_OPTIONS:
         column = case.choices[0].columns["text"].typed
         return DataError(message, hint=show.take_out_hint(grid.source, option, column))

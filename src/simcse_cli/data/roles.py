@@ -35,16 +35,17 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
 
 def _decide(facts: Facts, job: Job) -> Roles:
     """Return the columns of a table for a job, or raise UndecidedError."""
-    named = _named(facts)
+    named = _named_columns(facts)
     if job is Job.ROWS:
         found = find_sides(facts, job, named)
+        # All texts of a set are positives; labels may tell which pairs are.
         return Roles.of(found) if SET in found else filter_pairs(facts, found, named)
     if job is Job.LINT:
-        found = _of_lint(facts, named)
+        found = _lint_columns(facts, named)
     elif job.is_single:
-        found = _of_texts(facts, job, named)
+        found = _text_columns(facts, job, named)
     elif job is Job.LABELLED:
-        found = _of_labelled(facts, named)
+        found = _labelled_columns(facts, named)
     else:
         found = find_sides(facts, job, named)
         if job is Job.SCORED:
@@ -55,8 +56,8 @@ def _decide(facts: Facts, job: Job) -> Roles:
 
 
 # ------------------------------------------------------------------ what the user named
-def _named(facts: Facts) -> dict[str, ColumnFacts]:
-    """Return the columns that the user gave by name or number."""
+def _named_columns(facts: Facts) -> dict[str, ColumnFacts]:
+    """Return the columns that the user named or numbered, by role."""
     named_columns: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
@@ -70,7 +71,7 @@ def _named(facts: Facts) -> dict[str, ColumnFacts]:
 
 
 def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
-    # Offer every other column for this role, beside those that the user named rightly.
+    # Keep the other columns that the user named, and offer every free column for this role.
     others = {}
     for other_role, other_name in facts.given.columns.items():
         column = facts.find(other_name)
@@ -88,11 +89,11 @@ def _without_column(facts: Facts, name: str) -> str:
 
 
 # ------------------------------------------------------------------ single texts
-def _of_texts(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of single texts, or of pairs that ``Job.VIEWS`` finds by their names."""
+def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
+    """Return the columns of single texts; for ``Job.VIEWS``, those of pairs with usual names."""
     template = facts.given.template
     if template is not None:
-        return {"text": [_of_template(facts, name) for name in template.columns]}
+        return {"text": [_template_column(facts, name) for name in template.columns]}
     text = named.get("text", named.get("anchor"))
     # With a positive, the anchor is one side of a pair.
     if text is not None and "positive" not in named:
@@ -102,7 +103,7 @@ def _of_texts(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found
     return {"text": [find_text(facts, facts.columns)]}
 
 
-def _of_template(facts: Facts, name: str) -> ColumnFacts:
+def _template_column(facts: Facts, name: str) -> ColumnFacts:
     column = facts.find(name)
     if column is None:
         raise UndecidedError(_without_column(facts, name))
@@ -110,13 +111,13 @@ def _of_template(facts: Facts, name: str) -> ColumnFacts:
 
 
 def _has_views(facts: Facts, named: Mapping[str, ColumnFacts]) -> bool:
-    """Tell whether the user named a positive, or the table has the names anchor and positive."""
+    """Tell whether the user named a positive, or the table names columns anchor and positive."""
     if "positive" in named:
         return True
     return facts.grid.is_named and None not in map(facts.find, POSITIONAL[:2])
 
 
-def _of_labelled(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of texts or of pairs, and the column of their classes."""
     found: Found
     if "text" in named:
@@ -124,15 +125,16 @@ def _of_labelled(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     elif {"left", "right"} <= named.keys():
         found = find_sides(facts, Job.LABELLED, named)
     else:
-        return _of_text_or_pair(facts, named)
+        return _found_labelled_columns(facts, named)
     found["label"] = [find_label(facts, found, named)]
     return found
 
 
-def _of_text_or_pair(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of pairs with classes, or of texts if there is no second text.
+def _found_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+    """Return the columns of pairs with classes, or of single texts with classes.
 
-    Pairs have strong names on both sides, names that go together, or two columns of texts.
+    A table holds pairs if its columns have strong names for both sides or names that go together,
+    or if exactly two columns are texts.
     """
     fitting = facts.fitting(named.values())
     texts = [
@@ -147,7 +149,7 @@ def _of_text_or_pair(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     found = find_sides(facts, Job.LABELLED, named)
     found.pop("hard_negative", None)
     label = find_label(facts, found, named)
-    # A topic may describe one text or the pair; only the user can tell.
+    # A topic may be of one text or of the pair; only the user can tell.
     if has_sides and label.name in (*names.TOPICS, *names.DESCRIBING):
         raise _text_or_pair(found, label)
     return found | {"label": [label]}
@@ -163,7 +165,7 @@ def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
 
 
 def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:
-    """Return the column of classes if the user named it or it has a usual name."""
+    """Return the column of classes if the user named one or if one has a usual name."""
     if "label" in named:
         return named["label"]
     for name in names.LABELS:
@@ -173,11 +175,14 @@ def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFac
 
 
 # ------------------------------------------------------------------ lint
-def _of_lint(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _lint_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of training rows, else of single texts, else all that may hold texts."""
     if named:
         rows: Found = {role: [named[role]] for role in named if role in POSITIONAL}
-        return rows or {"text": list(named.values())[:1]}
+        if rows:
+            return rows
+        # Without a role of training rows, the first column that the user named holds the texts.
+        return {"text": list(named.values())[:1]}
     with suppress(UndecidedError):
         return find_sides(facts, Job.LINT, {})
     with suppress(UndecidedError):
@@ -188,15 +193,16 @@ def _of_lint(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
 
 # ------------------------------------------------------------------ the line
 def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tuple[str, bool]:
-    """Return a line on how a table was read, and whether some columns were not used.
+    """Return a line on how a table was read, and whether it mentions columns that are not used.
 
-    Columns in ``beside`` are used for something else, and empty columns without a name are ignored.
+    Columns in ``beside`` are used for something else, such as ids. Empty columns without a name are
+    not mentioned.
     """
-    used = set(chain.from_iterable(roles.columns.values()))
+    used_places = set(chain.from_iterable(roles.columns.values()))
     unused = []
     for at, name in enumerate(grid.names):
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
-        if at not in used and name not in beside and not is_blank:
+        if at not in used_places and name not in beside and not is_blank:
             unused.append(name)
     used_as = []
     prefix = "" if grid.is_named else "column "

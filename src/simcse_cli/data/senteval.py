@@ -102,7 +102,7 @@ class StsTask:
 
     @property
     def sentences(self) -> list[str]:
-        return self._joined("sentences")
+        return self._of_all_subsets("sentences")
 
     @property
     def digest(self) -> str:
@@ -111,14 +111,15 @@ class StsTask:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        return self._joined("pairs")
+        return self._of_all_subsets("pairs")
 
-    def _joined(self, name: str) -> list[Any]:
+    def _of_all_subsets(self, name: str) -> list[Any]:
+        """Return the items that all subsets have in their attribute ``name``, as one list."""
         return list(chain.from_iterable(map(attrgetter(name), self.subsets.values())))
 
 
 def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return a SHA-256 over distinct pairs that ignores their order, sides and scores.
+    """Return a SHA-256 over distinct pairs; the order of pairs and of their sides does not matter.
 
     Example:
         >>> digest_of_pairs([("a", "b"), ("c", "d")]) == digest_of_pairs([("d", "c"), ("a", "b")])
@@ -129,7 +130,7 @@ def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def resolve_senteval_dir(data_dir: Path | str) -> Path:
-    """Return the ``downstream`` folder for a SentEval folder, its parent, or the folder itself."""
+    """Return the ``downstream`` folder: ``data_dir`` itself, or one at most two levels below."""
     root = Path(data_dir)
     for subfolder in ("downstream", "senteval/downstream", "data/downstream", "."):
         if any((root / subfolder / name).is_dir() for name in ("STS", "SICK", "MR")):
@@ -146,7 +147,7 @@ def malformed(path: Path, line_no: int, problem: str) -> DataError:
     return DataError(f"{path}, line {line_no}: {problem}", hint=CHECK_HINT)
 
 
-def _pair(place: str, left: str, right: str, gold: str) -> tuple[str, str, float]:
+def _clean_pair(place: str, left: str, right: str, gold: str) -> tuple[str, str, float]:
     score = parse_number(gold, place, "gold score", hint=CHECK_HINT)
     return one_line(left), one_line(right), score
 
@@ -166,7 +167,7 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
         columns = line.split("\t")
         if len(columns) < 2:
             raise malformed(pairs_path, line_no, "1 column, need 2 (tab-separated)")
-        yield _pair(f"{gold_path}, line {line_no}", columns[0], columns[1], gold)
+        yield _clean_pair(f"{gold_path}, line {line_no}", columns[0], columns[1], gold)
 
 
 def read_stsb_file(path: Path | str) -> StsSubset:
@@ -175,7 +176,7 @@ def read_stsb_file(path: Path | str) -> StsSubset:
     pairs = []
     rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
     for line_no, (*_, score, left, right) in rows:
-        pairs.append(_pair(f"{path}, line {line_no}", left, right, score))
+        pairs.append(_clean_pair(f"{path}, line {line_no}", left, right, score))
     return StsSubset.of(pairs, path)
 
 
@@ -186,7 +187,8 @@ def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
         columns = line.split("\t")
         if len(columns) < 4:
             raise malformed(path, line_no, f"{len(columns)} columns, need at least 4")
-        yield _pair(f"{path}, line {line_no}", *columns[1:4])
+        _, left, right, gold = columns[:4]
+        yield _clean_pair(f"{path}, line {line_no}", left, right, gold)
 
 
 def sts_folder(root: Path, task: str) -> Path:
@@ -204,8 +206,8 @@ def sts_files(data_dir: Path | str, task: str, *, split: Split = "test") -> list
         raise ValueError(f"{task} has a test set only, not {split!r}")
     folder = sts_folder(resolve_senteval_dir(data_dir), task)
     if task in _SPLIT_FILES:
-        names = _SPLIT_FILES[task]
-        return [folder / names[part] for part in names if split in (part, "all")]
+        file_of_part = _SPLIT_FILES[task]
+        return [folder / name for part, name in file_of_part.items() if split in (part, "all")]
     if task not in STS_SUBSETS:
         raise ValueError(f"unknown STS task {task!r}, need one of {', '.join(STS_TASKS)}")
     files = []

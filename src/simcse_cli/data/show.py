@@ -18,7 +18,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
-    """Return rows as lines of numbered cells, below the names of the columns if they have some."""
+    """Return rows as lines of numbered cells, below the names of the columns, if any."""
     n_columns = max(map(len, rows), default=0)
     n_shown = min(n_columns, _COLUMNS_SHOWN)
     length = max(12, min(_NAME_LENGTH, _LENGTH // max(1, n_shown)))
@@ -33,7 +33,8 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
 
     # Without names there is room for another row.
     lines = [f"   columns: {numbered(names, '')}"] if names else []
-    for row in rows[: _ROWS_SHOWN + (not names)]:
+    n_rows = _ROWS_SHOWN if names else _ROWS_SHOWN + 1
+    for row in rows[:n_rows]:
         lines.append(f"   {numbered(row, ':')}")
     return "\n".join(lines)
 
@@ -47,9 +48,8 @@ def columns_option(option: str, roles: dict[str, str]) -> str:
 
 
 def take_out_hint(source: str, option: str, column: str) -> str:
-    """Return a hint for a table given to an ``option`` that takes only files of texts."""
-    text = shlex.quote(f"{Path(source).stem}.txt")
-    taken = (
-        f"simcse prepare sentences {shlex.quote(source)} --column {shlex.quote(column)} -o {text}"
-    )
-    return f"take one out with `{taken}`, then {option} {text}"
+    """Return a hint for a table that the user gave to an option for files of texts."""
+    output = shlex.quote(f"{Path(source).stem}.txt")
+    table = shlex.quote(source)
+    command = f"simcse prepare sentences {table} --column {shlex.quote(column)} -o {output}"
+    return f"take one out with `{command}`, then {option} {output}"

@@ -21,7 +21,7 @@ _Triplet = tuple[ColumnFacts, ColumnFacts, Sequence[ColumnFacts]]
 
 # ------------------------------------------------------------------ single texts
 def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Return the column that can hold the texts: by a strong name, a weak name, or its content."""
+    """Choose the column of texts from some columns: by a strong or a weak name, or by content."""
     strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:
         return strong[0]
@@ -42,7 +42,7 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
 
 
 def _text_of_last_resort(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Return a usual name whose column is empty or repeats words, or else the only column."""
+    """Return a column with a usual name that is empty or repeats words, or else the only column."""
     usual = (*names.WEAK_TEXTS, *names.STRONG["anchor"])
     for column in among:
         if column.name in usual and (column.repeats_words or column.kind is Kind.EMPTY):
@@ -62,14 +62,14 @@ def _each_as_text(columns: Iterable[ColumnFacts]) -> list[Choice]:
 
 # ------------------------------------------------------------------ the two sides of a pair
 def couples(pairs: Iterable[_Pair]) -> list[_Pair]:
-    """Return the pairs of columns whose names differ only in 1/2, a/b or the like."""
+    """Keep the pairs of columns whose names differ only in 1/2, a/b or the like."""
     return [pair for pair in pairs if names.are_couple(pair[0].name, pair[1].name)]
 
 
 def find_sides(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of both sides, and of hard negatives where they are known.
+    """Return the columns of both sides, and of hard negatives if there are any.
 
-    ``named`` are the columns that the user gave, by role.
+    ``named`` holds the columns that the user named, by role.
     """
     return _Sides(facts, job).find(named)
 
@@ -83,7 +83,6 @@ class _Sides:
         self.left, self.right = job.sides
 
     def find(self, named: Mapping[str, ColumnFacts]) -> Found:
-        """Return the columns of both sides, named or found, and of any hard negatives."""
         anchor = positive = None
         for role, column in named.items():
             if role in ("anchor", "left", "text"):
@@ -96,7 +95,7 @@ class _Sides:
         if anchor is None or positive is None:
             if self._is_set():
                 return {SET: self.facts.columns}
-            anchor, positive, negatives = self._pair(anchor, positive)
+            anchor, positive, negatives = self._complete(anchor, positive)
         # A column of hard negatives that the user named replaces those found.
         if "hard_negative" in named:
             negatives = (named["hard_negative"],)
@@ -106,53 +105,60 @@ class _Sides:
         return found
 
     def _is_set(self) -> bool:
-        """Tell whether the only column holds lists of texts that all mean the same."""
+        """Tell whether the table has one column only, and it holds sets of texts of one meaning."""
         grid = self.facts.grid
         is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
 
-    def _pair(self, anchor: ColumnFacts | None, positive: ColumnFacts | None) -> _Triplet:
-        """Return anchor, positive and hard negatives; the sides given as None are searched."""
+    def _complete(self, anchor: ColumnFacts | None, positive: ColumnFacts | None) -> _Triplet:
+        """Return anchor, positive and hard negatives; find each side that is None."""
         negatives = self.facts.hard_negatives()
-        anchors = self._strong("anchor", anchor, (*negatives, positive))
-        positives = self._strong("positive", positive, (*negatives, anchor))
+        anchors = self._candidates("anchor", anchor, (*negatives, positive))
+        positives = self._candidates("positive", positive, (*negatives, anchor))
 
-        # Strong names on both sides; of several, the two that go together.
+        # There are candidates for both sides. Of several, take the two that go together.
         if anchors and positives:
             pairs = couples(product(anchors, positives))
             if len(pairs) == 1:
                 return (*pairs[0], negatives)
-            return self._only(anchors, self.left), self._only(positives, self.right), negatives
+            return (
+                self._require_one(anchors, self.left),
+                self._require_one(positives, self.right),
+                negatives,
+            )
 
-        # Strong names on one side alone: two that go together, or one.
-        known = anchors or positives
-        if not known:
+        # There are candidates for one side at most: two that go together are a pair.
+        candidates = [*anchors, *positives]
+        if not candidates:
             return self._unnamed_pair(negatives)
         if len(anchors) == 2 and couples(combinations(anchors, 2)):
             return anchors[0], anchors[1], negatives
-        if len(known) > 1:
-            raise self._which_pair(self._in_order([*known, *negatives]))
+        if len(candidates) > 1:
+            raise self._which_pair(self._in_order([*candidates, *negatives]))
         if anchors:
-            return anchors[0], self._other("positive", anchors[0], negatives), negatives
-        return self._other("anchor", positives[0], negatives), positives[0], negatives
+            return anchors[0], self._other_side("positive", anchors[0], negatives), negatives
+        return self._other_side("anchor", positives[0], negatives), positives[0], negatives
 
-    def _strong(
-        self, role: str, given: ColumnFacts | None, others: Sequence[ColumnFacts | None]
+    def _candidates(
+        self, role: str, named: ColumnFacts | None, taken: Sequence[ColumnFacts | None]
     ) -> list[ColumnFacts]:
-        """Return the columns that may be a side: the given one, or those with a strong name.
+        """Return the column that the user named for a side, or those with a strong name for it.
 
-        Columns that are among the ``others`` have another role already.
+        Columns in ``taken`` have another role.
         """
-        candidates = self.facts.strong(role) if given is None else [given]
-        return [column for column in candidates if column not in others]
+        candidates = self.facts.strong(role) if named is None else [named]
+        return [column for column in candidates if column not in taken]
 
-    def _other(
+    def _other_side(
         self, side: str, known: ColumnFacts, negatives: Sequence[ColumnFacts]
     ) -> ColumnFacts:
-        """Return one side of a pair, given the other: by a weak name, or as the only text left."""
+        """Return the column of a side if that of the other is known.
+
+        It has a weak name for this side, or is the only column of texts that is left.
+        """
         taken = [known, *negatives]
         free = self.facts.fitting(taken)
-        # A column ``source`` often tells where a pair comes from, so it needs to be the only one.
+        # A column ``source`` often tells where a pair comes from, so no other may be left then.
         for name in names.WEAK_SIDES[side]:
             weak = by_name(free, name)
             if weak and not (name == "source" and len(free) > len(weak)):
@@ -170,9 +176,11 @@ class _Sides:
         raise self._which_pair(self._in_order(taken))
 
     def _unnamed_pair(self, negatives: Sequence[ColumnFacts]) -> _Triplet:
-        """Find the sides by names that go together, or as the only columns of texts."""
+        """Return both sides by names that go together, or as the only two columns of texts."""
         fitting = self.facts.fitting(negatives)
-        pairs = couples(combinations(fitting, 2)) or self._weak_couples(fitting)
+        pairs = couples(combinations(fitting, 2))
+        if not pairs:
+            pairs = self._weak_couples(fitting)
         if len(pairs) == 1:
             return (*pairs[0], negatives)
 
@@ -200,8 +208,8 @@ class _Sides:
     def _in_order(self, columns: Sequence[ColumnFacts]) -> list[ColumnFacts]:
         return [column for column in self.facts.columns if column in columns]
 
-    def _only(self, columns: Sequence[ColumnFacts], role: str) -> ColumnFacts:
-        """Return the only column of a role; raise UndecidedError if there are several."""
+    def _require_one(self, columns: Sequence[ColumnFacts], role: str) -> ColumnFacts:
+        """Return the only one of the columns; raise UndecidedError if several may have the role."""
         if len(columns) == 1:
             return columns[0]
         texts = self._in_order([*self.facts.strong("anchor"), *self.facts.strong("positive")])
@@ -209,7 +217,7 @@ class _Sides:
         raise UndecidedError(what, self._choices(texts))
 
     def _which_pair(self, texts: Sequence[ColumnFacts]) -> UndecidedError:
-        """Return an error that asks which two of some columns are the pair."""
+        """Return the error that asks which two columns of texts are the pair."""
         if len(texts) < 2:
             return self._too_few_texts()
         choices = self._choices(texts)
@@ -227,7 +235,7 @@ class _Sides:
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
-        # Numbers, ids and dates are no texts; a few words that recur may be.
+        # Numbers, ids and dates are no texts, but a few words that recur may be.
         likely = [column for column in filled if column.can_hold_texts or column.repeats_words]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ _BATCH_ROWS = 64
 
 @dataclass(frozen=True)
 class TableReading:
-    """How a table is read: its columns, those of each role, and whether it is plain text."""
+    """How a table is read: its grid, the columns of each role, and whether it is plain text."""
 
     grid: Grid
     roles: Roles
@@ -44,7 +44,7 @@ class TableReading:
 class Table:
     """An input as rows with known columns.
 
-    The first rows decide what the columns are; they are read when first needed.
+    The first rows decide what each column is. They are read only when that is first needed.
 
     Args:
         source: a path, an address, ``hf://OWNER/NAME``, or ``-`` for standard input.
@@ -67,12 +67,12 @@ class Table:
         self._job = job
         self._given = given
         self._is_whole = is_whole
-        self._is_read = False
+        self._rows_are_taken = False
 
     # -------------------------------------------------------------- the decision
     @cached_property
     def reading(self) -> TableReading:
-        """What the table is read as; a DataError shows the choices if that is not certain."""
+        """How the table is read; a DataError shows the choices if that is not certain."""
         reading = self._read()
         self._tell(reading)
         return reading
@@ -115,7 +115,7 @@ class Table:
             told.detail(line)
 
     def _tell_of_cells(self, grid: Grid) -> None:
-        """Say that lines of text look like cells, and which column the texts seem to be in."""
+        """If lines of plain text look like cells, say so, and which column seems to hold texts."""
         if self._is_whole:
             return
         lines = [row[0] for row in grid.first_rows(len(grid.sample))]
@@ -124,18 +124,18 @@ class Table:
             return
 
         # Which cells would be the texts, if the lines were a table?
-        chosen = 0  # if several columns hold texts, the first is named
+        text_at = 0  # if several columns hold texts, the first is named
         given = Given(separator=separator, never_asks=True)
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
-            (chosen,) = decide(cells, Job.TEXTS, Given()).columns["text"]
+            (text_at,) = decide(cells, Job.TEXTS, Given()).columns["text"]
         first_line = next(filter(str.strip, lines))
         n_cells = 1 + first_line.count(separator)
         # The sample ends at 100 lines, so the number of lines of a longer file is unknown.
         which_lines = str(len(lines)) if len(lines) < 100 else "its"
         self._given.told.info(
             f"{self.name}: {which_lines} lines of {n_cells} cells are read as plain text; "
-            f"to read one cell: --column {chosen + 1}"
+            f"to read one cell: --column {text_at + 1}"
         )
 
     # -------------------------------------------------------------- the rows
@@ -144,52 +144,54 @@ class Table:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row and its cells in the columns of some roles.
 
-        The cells in the columns at the places ``beside`` follow; rows before ``start`` are skipped.
+        ``beside`` holds the places of other columns, whose cells follow. Rows before ``start`` are
+        skipped.
         """
         reading = self.reading
-        chosen = reading.places(*roles)
-        others = reading.grid.names_at(beside)
+        places_in_row_1 = reading.places(*roles)
+        other_names = reading.grid.names_at(beside)
 
         def choose_columns(row: Grid) -> Sequence[int]:
-            """Return the places of the same columns in a JSON row that lacks some of row 1."""
+            """Return the places of the same roles in a JSON row that lacks columns of row 1."""
             places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
-            if len(places) != len(chosen) or not set(others) <= set(row.names):
+            if len(places) != len(places_in_row_1) or not set(other_names) <= set(row.names):
                 columns = ", ".join(row.names)
                 raise DataError(f"{row.source}: other columns than in row 1: {columns}")
-            return *places, *map(row.names.index, others)
+            return *places, *map(row.names.index, other_names)
 
-        return self._pick((*chosen, *beside), start, choose_columns)
+        # A template leaves out the columns that a row lacks.
+        places = (*places_in_row_1, *beside)
+        return self._pick(places, start, choose_columns, may_lack=self.is_filled)
 
     def _pick(
         self,
-        chosen: Sequence[int],
+        places: Sequence[int],
         start: int = 0,
         choose_columns: Callable[[Grid], Sequence[int]] | None = None,
         *,
         may_lack: bool = False,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        """Yield the number of each row, and its cells in the chosen columns.
+        """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        ``choose_columns`` and ``may_lack`` say what to do with rows that lack some of the columns,
-        as ``Grid.pick`` explains.
+        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None;
+        otherwise ``choose_columns`` returns other places in that row.
         """
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:
-            return self._parquet_cells(grid.names_at(chosen), start)
+            return self._parquet_cells(grid.names_at(places), start)
 
-        # A grid can be read only once, so that another pass opens the input again.
-        if self._is_read:
+        # The rows of a grid can be read only once, so another pass opens the input again.
+        if self._rows_are_taken:
             grid = self._read().grid
-        self._is_read = True
-        may_lack = may_lack or (choose_columns is not None and self.is_filled)
-        return grid.pick(chosen, start, choose_columns, may_lack=may_lack)
+        self._rows_are_taken = True
+        return grid.pick(places, start, choose_columns, may_lack=may_lack)
 
     def _parquet_cells(
         self, names: Sequence[str], start: int
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         # A value inside a struct is read with the whole struct.
-        tops = dict.fromkeys(name.partition(".")[0] for name in names)
-        rows = formats.parquet_rows(self._source, list(tops) or None, start)
+        top_names = dict.fromkeys(name.partition(".")[0] for name in names)
+        rows = formats.parquet_rows(self._source, list(top_names) or None, start)
         for number, row in enumerate(rows, start=start + 1):
             yield number, tuple(map(row.get, names))
 
@@ -197,11 +199,14 @@ class Table:
         return f"{self.name}, line {number}"
 
     def texts(self, start: int = 0) -> Iterator[str]:
-        """Yield a text per line of a text file, even if it is blank, or per row of a table."""
+        """Yield the text of each line of a text file, even a blank one, or of each row of a table.
+
+        Lines or rows before ``start`` are skipped.
+        """
         return map(itemgetter(0), self.texts_with(start=start))
 
     def texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """Yield the texts as ``texts`` does, each with the cells of other columns of its row."""
+        """Yield each text from row ``start`` on, and the cells of some columns in its row."""
         reading = self.reading
         beside = [self._place_of(name) for name in columns]
         # A text file has one column, the line itself.
@@ -212,21 +217,24 @@ class Table:
         if not reading.grid.names:
             return
 
-        # A table has one column of texts, or several that a template joins.
+        # A table has one column of texts, or several that a template joins; the others follow.
         role = "text" if reading.has("text") else "anchor"
         names = reading.grid.names_at(reading.places(role))
+        n_names = len(names)
         missing = self._missing
         template = self._given.template
         for number, cells in self.rows(role, start=start, beside=beside):
             cell = cells[0]
-            others = cells[len(names) :]
             if template is not None:
-                texts = map(self._text, cells, names, repeat(number))
-                yield template.fill(list(texts)), others
+                parts: list[str] = []
+                for name, part in zip(names, cells[:n_names], strict=True):
+                    parts.append(self._text(part, name, number))
+                text = template.fill(parts)
             elif isinstance(cell, str):
-                yield "" if cell in missing else cell, others
+                text = "" if cell in missing else cell
             else:
-                yield self._text(cell, names[0], number), others
+                text = self._text(cell, names[0], number)
+            yield text, cells[n_names:]
 
     def _lines_of_text(self) -> Iterator[str]:
         lines = (cells[0] for _, cells in self.rows("text"))
@@ -254,19 +262,21 @@ class Table:
     def _missing(self) -> frozenset[str]:
         """Cells that stand for a missing value, such as ``nan``; none in plain text and JSON."""
         sample = self.reading.grid.sample
-        keeps_all = self.is_text or not sample or isinstance(sample[0][1], dict)
-        return frozenset() if keeps_all else MISSING
+        if self.is_text or not sample:
+            return frozenset()
+        _, first_row = sample[0]
+        is_json = isinstance(first_row, dict)
+        return frozenset() if is_json else MISSING
 
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of each row on one line each, "" for a missing one."""
+        """Yield the texts of some roles in each row, each on one line, "" for a missing one."""
         missing = self._missing
 
-        def line(cell: Any) -> str:
+        def first_text(cell: Any) -> str:
             if isinstance(cell, str):
                 text = one_line(cell)
                 return "" if text in missing else text
-            # The first text of any other cell, or "" for a cell without texts.
-            return " ".join(self.cell_texts(cell, is_list=False)[:1])
+            return next(iter(self.cell_texts(cell, is_list=False)), "")
 
         # Most texts are on one line already; checking a batch at once is faster than each text.
         rows = (cells for _, cells in self.rows(*roles))
@@ -277,13 +287,13 @@ class Table:
                 yield from batch
             else:
                 for row in batch:
-                    yield tuple(map(line, row))
+                    yield tuple(map(first_text, row))
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.
 
-        A cell with a list has several texts. ``is_list`` means that the column holds lists, so that
-        a cell may spell one.
+        A cell that is a list has several texts. ``is_list`` says that the column holds lists, so
+        that a text such as ``["a", "b"]`` is read as a list, too.
         """
         if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
             cell = items
@@ -329,11 +339,12 @@ class Table:
             return 1
         if self.form is FileFormat.PARQUET:
             return formats.parquet_length(self._source)
+        # Lines can be counted without decoding them, unless the file is packed.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source)
 
 
 def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Return the rows again, after reading the first, so that a missing file is an error here."""
+    """Return the same rows after reading the first, so that a missing file is an error here."""
     return chain(list(islice(rows, 1)), rows)

@@ -12,7 +12,7 @@ _SEPARATOR = re.compile(r"^\W+")
 
 @dataclass(frozen=True)
 class Template:
-    """The columns of a text, in order, the words before each, and those after the last.
+    """The columns of a text in order, the words before each column, and those after the last one.
 
     Example:
         >>> mail = Template.parse("{subject}: {body}")
@@ -28,17 +28,18 @@ class Template:
 
     @classmethod
     def parse(cls, text: str) -> "Template":
+        # The pieces are words and names of columns in turn.
         *pieces, end = _COLUMN.split(text)
         if not pieces:
             need = "need names of columns in braces, as in '{subject} {body}'"
             raise UsageError(f"{text!r}; {need}", option="--text")
-        return cls(tuple(pieces[1::2]), tuple(pieces[::2]), end)
+        return cls(columns=tuple(pieces[1::2]), before=tuple(pieces[::2]), end=end)
 
     def fill(self, cells: Sequence[str]) -> str:
         """Return the text of a row; an empty cell is left out with the words before it.
 
-        Where the first cells are empty, the text does not begin with a separator. If all
-        cells are empty, so is the text.
+        If the first cells are empty, the text does not begin with a separator. If all cells are
+        empty, so is the text.
         """
         text = ""
         for number, (before, cell) in enumerate(zip(self.before, cells, strict=True)):

@@ -35,9 +35,9 @@ def one_line(text: str) -> str:
 
 
 def are_lines(texts: Iterable[str]) -> bool:
-    """Tell whether ``one_line`` changes none of the texts, without looking at each.
+    """Tell whether ``one_line`` would change none of the texts, by a look at all of them at once.
 
-    It may return False, although nothing changes, if some texts are empty.
+    If some texts are empty, the answer may be False although nothing would change.
     """
     joined = " ".join(("", *texts, ""))  # a space at an end of a text makes a double space
     spaces = _ASCII_SPACES if joined.isascii() else _SPACES
@@ -59,7 +59,7 @@ def words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Return the number of words between spaces; in scripts without spaces two letters are one.
+    """Return the number of words between spaces; scripts without spaces count two letters as one.
 
     Example:
         >>> count_words("It's 5 p.m."), count_words("怎么给绿萝浇水?")
@@ -78,7 +78,7 @@ def match_key(text: str) -> str:
     """Return the text without case, spacing, punctuation and Unicode variants.
 
     Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It
-    isn't so"``. A text without letters and digits is its own key, on one line.
+    isn't so"``. The key of a text without letters and digits is the text itself, on one line.
     """
     if text.isascii():
         key = "".join(words(text))
@@ -88,7 +88,7 @@ def match_key(text: str) -> str:
 
 
 def digest_keys(keys: Iterable[str]) -> int:
-    """Return a 64-bit digest of texts, such as the match keys of a row, column by column."""
+    """Return a 64-bit digest of texts in their order, such as the match keys of a row."""
     joined = "\x1f".join(keys).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
@@ -105,7 +105,7 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
     give 39.6% on the entailment pairs of the SNLI development and test sets.
 
     Without ``multiset`` each distinct word counts once. The value is 1 for the same words in any
-    order, and 0 if no word is shared (or there are none).
+    order, and 0 if the texts share no word or have none.
     ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
     collect = list if multiset else set

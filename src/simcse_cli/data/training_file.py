@@ -42,19 +42,21 @@ class StoredRows(Sequence[Row]):
     @overload
     def __getitem__(self, index: slice) -> list[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        rows = range(len(self))[index]
-        if isinstance(rows, range):
-            return list(map(self.__getitem__, rows))
-        first = rows * self._width
-        return tuple(self._texts[first : first + self._width])
+        # The range resolves negative numbers and slices.
+        row = range(len(self))[index]
+        if isinstance(row, range):
+            return list(map(self.__getitem__, row))
+        first_text = row * self._width
+        return tuple(self._texts[first_text : first_text + self._width])
 
 
 @dataclass(frozen=True)
 class TrainingRows:
     """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
 
-    ``files`` holds the number of rows and the passes per epoch of each file, if there are several;
-    ``remarks`` tell the user about rows that were left out although they have all of their texts.
+    If the rows come from several files, ``files`` holds the number of rows of each, and how often
+    an epoch passes over them. ``n_dropped`` counts rows that lack a text or a label; ``remarks``
+    tell the user about rows that were left out for another reason.
     """
 
     name: str
@@ -70,7 +72,7 @@ class TrainingRows:
 
 
 def _digest(source: str | Path, lines: Iterator[str]) -> str:
-    """Return the SHA-256 of a file, or of ``lines`` if the source is no file, such as stdin."""
+    """Return the SHA-256 of a file, or of ``lines`` if the source is not a local file."""
     if str(source) != STDIO and Path(source).is_file():
         return sha256_file(source)
     state = hashlib.sha256()
@@ -82,37 +84,40 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 def iter_training_rows(
     table: Table, *, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield ``(columns, row)`` for each training row of a table, in a layout of ``docs/data.md``.
+    """Yield each training row of a table, after the names of its columns.
 
-    A cell may hold a list: a row of the table with several positives or hard negatives becomes as
-    many rows as its longer list has items, and the shorter list is repeated. ``left_out`` counts,
-    by label, the rows that are not pairs.
+    A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
+    many training rows as its longest list has items, and shorter lists are repeated. ``left_out``
+    counts, by label, the rows whose label says that they are not pairs.
     """
     roles = table.reading.roles
     if SET in roles.columns:
         yield from _set_rows(table)
         return
     if table.is_filled:
-        yield from ((POSITIONAL[:1], (one_line(text),)) for text in table.texts())
+        for text in table.texts():
+            yield ("anchor",), (one_line(text),)
         return
-    columns = [role for role in (*POSITIONAL, "text") if role in roles.columns]
-    names = tuple("anchor" if role == "text" else role for role in columns)
-    chosen = [roles.columns[role] for role in columns]
+    text_roles = [role for role in (*POSITIONAL, "text") if role in roles.columns]
+    names = tuple("anchor" if role == "text" else role for role in text_roles)
+    places_of_roles = [roles.columns[role] for role in text_roles]
     has_label = "label" in roles.columns
-    places = table.reading.places(*columns)
+    places = table.reading.places(*text_roles)
 
-    # The usual table has one text in each cell, and no judgements.
-    if not has_label and len(places) == len(columns) and not any(map(table.is_list, places)):
-        yield from zip(repeat(names), table.lines(*columns), strict=False)
+    # The usual table has one text for each role, and no labels. Its rows need no expansion.
+    has_one_column_each = len(places) == len(text_roles)
+    if not has_label and has_one_column_each and not any(map(table.is_list, places)):
+        # The names are repeated without end, so that the rows end the zip.
+        yield from zip(repeat(names), table.lines(*text_roles), strict=False)
         return
-    for number, cells in table.rows(*columns, "label"):
+    for number, cells in table.rows(*text_roles, "label"):
         if has_label:
             label = table.text_of(cells[-1])
             if not _is_pair(label, roles, table.place(number)):
                 if left_out is not None:
                     left_out[label] += 1
                 continue
-        for row in _expanded(table, chosen, cells):
+        for row in _expanded(table, places_of_roles, cells):
             yield names, row
 
 
@@ -120,21 +125,21 @@ def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield every two texts of each list of texts that all mean the same."""
     for _, (cell,) in table.rows(SET):
         for pair in combinations(table.cell_texts(cell, is_list=True), 2):
-            yield POSITIONAL[:2], pair
+            yield ("anchor", "positive"), pair
 
 
 def _expanded(
-    table: Table, chosen: Sequence[tuple[int, ...]], cells: Sequence[Any]
+    table: Table, places_of_roles: Sequence[tuple[int, ...]], cells: Sequence[Any]
 ) -> Iterator[Row]:
-    """Yield the training rows in one row of a table: row i has item i of each list.
+    """Yield the training rows in one row of a table: row i has text i of each role.
 
-    A list that is shorter than the others begins again. ``chosen`` holds the places of the columns
-    of each role, and ``cells`` the cells of all of them.
+    ``places_of_roles`` holds the places of the columns of each role. ``cells`` begins with the
+    cells of these columns, in the same order.
     """
     # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []
     remaining = iter(cells)
-    for places in chosen:
+    for places in places_of_roles:
         texts: list[str] = []
         for at in places:
             texts += table.cell_texts(next(remaining), is_list=table.is_list(at))
@@ -146,7 +151,7 @@ def _expanded(
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a remark on the rows that ``iter_training_rows`` left out, if there are any."""
+    """Return a remark on the rows that are not pairs, counted by label, if there are any."""
     if not left_out:
         return []
     counts = []
@@ -156,7 +161,7 @@ def list_left_out(left_out: Counter[str]) -> list[str]:
 
 
 def _is_pair(label: str, roles: Roles, place: str) -> bool:
-    """Tell whether a label marks a pair; raise DataError if its meaning is not known."""
+    """Tell whether a label marks a pair; raise DataError if the meaning of the label is unknown."""
     is_pair = roles.is_pair(label)
     if is_pair is None:
         raise DataError(
@@ -173,9 +178,9 @@ def read_training_rows(
 ) -> TrainingRows:
     """Return at most ``limit`` rows of a training file, kept on disk.
 
-    Rows with an empty text are dropped and counted. ``n_columns`` is the least number of texts that
-    a row needs: with 1, rows are single texts, or pairs if columns are named anchor and positive;
-    with more, they are pairs or triplets.
+    Rows with an empty text are dropped and counted. ``n_columns`` is the least number of texts in a
+    row. If it is 1, rows are single texts, or pairs if columns are named anchor and positive;
+    otherwise rows are pairs or triplets.
     """
     table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
     name = table.name
@@ -229,6 +234,7 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
     name = table.name
     lines = list(table.texts())
     if not table.is_text:
+        # Each row of a table is a document, so a blank line is put behind its lines.
         lines = list(chain.from_iterable((*text.splitlines(), "") for text in lines))
     documents = split_documents(lines)
     if not documents:
@@ -245,7 +251,10 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
 
 
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
-    """Return the rows of several files as one; each part is a file's rows and its weight."""
+    """Return the rows of several files as one.
+
+    Each part holds the rows of a file, and how often an epoch passes over them.
+    """
     files, weights = zip(*parts, strict=True)
     first = files[0]
     for file in files:
@@ -257,13 +266,13 @@ def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
                 "--columns anchor=anchor,positive=positive",
             )
     return TrainingRows(
-        ", ".join(file.name for file in files),
-        first.columns,
-        StoredRows(chain.from_iterable(file.rows for file in files)),
-        sum(file.n_dropped for file in files),
-        digest(" ".join(file.digest for file in files)),
-        tuple(zip(map(len, files), weights, strict=True)),
-        tuple(chain.from_iterable(file.remarks for file in files)),
+        name=", ".join(file.name for file in files),
+        columns=first.columns,
+        rows=StoredRows(chain.from_iterable(file.rows for file in files)),
+        n_dropped=sum(file.n_dropped for file in files),
+        digest=digest(" ".join(file.digest for file in files)),
+        files=tuple(zip(map(len, files), weights, strict=True)),
+        remarks=tuple(chain.from_iterable(file.remarks for file in files)),
     )
 
 

@@ -64,8 +64,8 @@ class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
 
     ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the
-    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. ``classes`` holds the
-    labels of a task file.
+    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task of the
+    user, ``classes`` holds the label that his file has for each class.
     """
 
     name: str
@@ -110,7 +110,7 @@ def transfer_files(data_dir: Path | str, task: str) -> dict[str, Path]:
 def missing_transfer_files(
     data_dir: Path | str, tasks: tuple[str, ...] = TRANSFER_TASKS
 ) -> dict[str, list[Path]]:
-    """Return the missing files by task; complete tasks are left out."""
+    """Return the missing files of each task; tasks with all files are left out."""
     missing: dict[str, list[Path]] = {}
     for task in tasks:
         for path in transfer_files(data_dir, task).values():
@@ -129,12 +129,12 @@ def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
     files = transfer_files(data_dir, task)
     if "pos" in files:
         rows = [*_polarity_rows(files["pos"], 1), *_polarity_rows(files["neg"], 0)]
-        return _assemble(task, {"all": rows}, 2)
+        return _assemble(task, {"all": rows}, n_classes=2)
     parts = {part: list(_READERS[task](path)) for part, path in files.items()}
     for part, rows in parts.items():
         if not rows:
             raise DataError(f"{files[part]} holds no example", hint=CHECK_HINT)
-    return _assemble(task, parts, len(TREC_CLASSES) if task == "TREC" else 2)
+    return _assemble(task, parts, n_classes=len(TREC_CLASSES) if task == "TREC" else 2)
 
 
 def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
@@ -143,33 +143,36 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
     Without a column ``split`` (train, test, perhaps dev) all rows are one part, evaluated by
     cross-validation.
     """
-    rows = _labelled_rows(path, given)
-    if set(rows) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
-        shown = ", ".join(rows) or "none"
+    rows_of_part = _labelled_rows(path, given)
+    if set(rows_of_part) not in ({"all"}, {"train", "test"}, {"train", "dev", "test"}):
+        shown = ", ".join(rows_of_part) or "none"
         raise DataError(
             f"{path}: the parts are {shown}; need train and test, perhaps dev, in the column split"
         )
 
     # A class is the rank of its label: numbers first, then words.
-    labels = {label for part_rows in rows.values() for *_, label in part_rows}
+    labels = {label for rows in rows_of_part.values() for *_, label in rows}
     classes = tuple(sorted(labels, key=_rank_of_label))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")
 
-    # The parts come in this order, whatever that of the file is.
+    # The order of the parts is fixed; the file may have another.
     parts: dict[str, list[_Row]] = {}
     for part in ("all", "train", "dev", "test"):
-        if part in rows:
-            parts[part] = [(left, right, classes.index(label)) for left, right, label in rows[part]]
+        if part in rows_of_part:
+            parts[part] = []
+            for left, right, label in rows_of_part[part]:
+                parts[part].append((left, right, classes.index(label)))
     return replace(_assemble(path.stem, parts, len(classes)), classes=classes)
 
 
 def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    # A text has one column, a pair two; the label is last.
+    # A table has a column of texts or two of pairs; the column of labels comes behind them.
     table = Table(path, Job.LABELLED, given)
-    names = table.reading.grid.names_at(table.reading.places("text", "left", "right", "label"))
+    places = table.reading.places("text", "left", "right", "label")
+    names = table.reading.grid.names_at(places)
     for number, record in table.records():
         *texts, label = (one_line(table.text_of(record[name])) for name in names)
         if not label or not all(texts):
@@ -180,7 +183,8 @@ def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, s
             raise DataError(f"{table.place(number)}: {what} is missing", hint=hint)
         split = record.get("split", "all")
         part = _SPLIT_NAMES.get(split.strip().lower(), split)
-        left, right = (*texts, "")[:2]  # the right side of a single text is empty
+        left = texts[0]
+        right = texts[1] if len(texts) > 1 else ""
         rows.setdefault(part, []).append((left, right, label))
     return rows
 
@@ -189,20 +193,24 @@ _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "d
 
 
 def _rank_of_label(label: str) -> tuple[bool, int, str]:
-    """Return a key that sorts whole numbers by value, and all other labels behind them."""
+    """Return a sort key: whole numbers by their value, then all other labels."""
     if label.isdecimal():
         return False, int(label), label
     return True, 0, label
 
 
 def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> TransferTask:
-    """Return a task whose parts are sorted as the protocol does, and joined."""
+    """Return a task with the rows of all parts, each part sorted as in the protocol."""
+
+    def protocol_order(row: _Row) -> tuple[int, int, int]:
+        left, right, label = row
+        return len(left.split()), len(right.split()), label
+
     ordered: list[_Row] = []
     ranges: dict[SplitName, range] = {}
     for part, rows in parts.items():
         start = len(ordered)
-        # By the numbers of words on both sides, then by label.
-        ordered += sorted(rows, key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
+        ordered += sorted(rows, key=protocol_order)
         ranges[part] = range(start, len(ordered))
     left, right, labels = map(list, zip(*ordered, strict=True))
     # Tasks of single sentences have only empty texts on the right.
@@ -214,7 +222,7 @@ def _assemble(task: str, parts: Mapping[Any, list[_Row]], n_classes: int) -> Tra
 def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
     """Yield the lines of a file, all with the same label.
 
-    As in the protocol, lines also end at form feeds and U+0085, as ``str.splitlines`` has it.
+    As in the protocol, a line ends wherever ``str.splitlines`` cuts, so also at a form feed.
     """
     text = require_file(path, hint=CHECK_HINT).read_text(encoding="latin-1")
     for line in text.splitlines():
@@ -222,7 +230,7 @@ def _polarity_rows(path: Path, label: int) -> Iterator[_Row]:
 
 
 def _trec_rows(path: Path) -> Iterator[_Row]:
-    """Yield the questions of lines such as ``NUM:dist How far is it ?``, with coarse classes."""
+    """Yield the question and the coarse class of lines such as ``NUM:dist How far is it ?``."""
     for line_no, line in enumerate(iter_lines(path, encoding="latin-1"), start=1):
         kind, _, class_and_question = line.strip().partition(":")
         if kind not in TREC_CLASSES:

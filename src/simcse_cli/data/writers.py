@@ -28,7 +28,10 @@ Row = tuple[str, ...]
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
-    """Return the format of an output by its name; stdout is text for one column, else CSV."""
+    """Return the format of an output by its name; stdout is text for one column, otherwise CSV.
+
+    Raise OutputError for a format that cannot be written, or cannot hold the columns.
+    """
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
@@ -55,8 +58,8 @@ def row_output(
     force: bool,
     manifest: bool = True,
 ) -> Output:
-    """Return the output of a command that writes rows; its record is the manifest."""
-    output_format(path, columns)  # raises for a name that does not fit
+    """Return the output of a command that writes rows, with the manifest as its record, if any."""
+    output_format(path, columns)  # refuses a name that does not fit
     record = manifest_path(path) if manifest else None
     return Output(path, record=record, key="simcse_version", inputs=inputs, force=force)
 
@@ -68,7 +71,7 @@ def open_rows(
     """Yield a function that writes one row of clean texts.
 
     The file and its manifest appear together at the end. ``manifest`` takes the path of the
-    complete file, which is still a temporary one.
+    complete file, which is still temporary, and returns the content of the manifest.
     """
 
     def write_record(complete: Path) -> None:
@@ -84,7 +87,10 @@ def open_rows(
 def _open_text(
     output: Path | str, *, force: bool, companions: Callable[[Path], object]
 ) -> Iterator[TextIO]:
-    """Yield a text stream that becomes the output, packed if its name ends in ``.gz``."""
+    """Yield a text stream that becomes the output, packed if its name ends in ``.gz``.
+
+    ``companions`` takes the path of the complete file, and writes what appears with it.
+    """
     if Path(output).suffix != ".gz":
         with atomic_text(output, force=force, companions=companions) as stream:
             yield stream
@@ -121,7 +127,7 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
 
 
 def describe_file(path: Path | str) -> dict[str, Any]:
-    """Return name, size and SHA-256 of a file; other sources have a name only."""
+    """Return name, size and SHA-256 of a local file; any other source has a name only."""
     size = sha256 = None
     if str(path) != STDIO and Path(path).is_file():
         size = Path(path).stat().st_size

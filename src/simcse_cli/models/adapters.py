@@ -22,7 +22,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.resolve import ADAPTER_FILE
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-_OWN_POOLER = r"pooler(\..*)?"
+_OWN_POOLER = r"pooler(\..*)?"  # matches the names of its modules
 _PREFIX = "base_model.model."  # starts every name in an adapter file of PEFT and transformers
 
 
@@ -62,7 +62,7 @@ def add_lora(
 def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """Return the tensors of a model under their plain names.
 
-    A weight W with LoRA is replaced by ``W + scale * B A``. PEFT keeps its three matrices as
+    A weight W with LoRA is replaced by ``W + scale * B A``. PEFT keeps these matrices as
     ``NAME.base_layer.weight`` (W), ``NAME.lora_A...`` and ``NAME.lora_B...``.
     """
     merged: dict[str, Tensor] = {}
@@ -80,25 +80,25 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
 
 
 def plain_weights(backbone: nn.Module) -> dict[str, Tensor] | None:
-    """Return the weights of a transformer with its LoRA merged, or None if it has none."""
-    config = _config_of(backbone)
+    """Return the weights of a transformer with its LoRA merged, or None if it has no LoRA."""
+    config = _lora_config(backbone)
     if config is None:
         return None
     return merged_tensors(backbone.state_dict(), config.lora_alpha / config.r)
 
 
-def _config_of(backbone: Any) -> Any:
+def _lora_config(backbone: Any) -> Any:
     return getattr(backbone, "peft_config", {}).get("default")
 
 
 def save_adapter(backbone: nn.Module, folder: Path) -> None:
     """Write the adapter of a transformer in PEFT's format, without a model card."""
-    config = _config_of(backbone)
+    config = _lora_config(backbone)
     # PEFT shortens a long list of layers to patterns. Whoever loads the file and follows these
     # patterns would also adapt the architecture's own pooler, so the file excludes it.
     entries = config.to_dict() | {"inference_mode": True, "exclude_modules": _OWN_POOLER}
     for name, entry in entries.items():
-        if isinstance(entry, set):
+        if isinstance(entry, set):  # JSON has no sets
             entries[name] = sorted(entry)
     write_json(folder / ADAPTER_FILE, entries)
     state = _peft().get_peft_model_state_dict(backbone, save_embedding_layers=False)
@@ -114,7 +114,7 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return PEFT's model of a transformer, with the adapter in a folder applied but not merged."""
+    """Return a transformer as a model of PEFT that applies the adapter of a folder, unmerged."""
     peft = _peft()
     if not any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, "adapter_model.bin")):
         raise CheckpointError(

@@ -58,7 +58,9 @@ class BiLstmMax:
         self._path = require_file(checkpoint)
         self.name = self._path.name
         self.vectors = vectors
-        self.version = version or (2 if all(marker in vectors for marker in MARKERS[2]) else 1)
+        if version is None:
+            version = 2 if all(marker in vectors for marker in MARKERS[2]) else 1
+        self.version: Version = version
         self.lstm = _lstm_from(_read_state(self._path), self._path)
         self.dim = 2 * self.lstm.hidden_size
         if self.lstm.input_size != vectors.dim:
@@ -88,6 +90,7 @@ class BiLstmMax:
             words = (begin, *sentence.split(), end)
             tokens.append([word for word in words if word in self.vectors])
         self.vectors.load([token for row in tokens for token in row])
+        # A packed sequence of PyTorch has its longest sentence first.
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         encoded = np.empty((len(tokens), self.dim), dtype=np.float32)
         with progress.task("encoding", total=len(tokens)) as task, torch.inference_mode():

@@ -38,7 +38,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_yaml, span_of_key
 
 _Entries = dict[str, Any]
-_Values = dict[str, float | None]
+_Values = dict[str, float | None]  # by the name of the metric
 
 CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---\n(.*?\n)---\n", re.DOTALL)
@@ -46,12 +46,12 @@ _INDEX = "model-index"
 _SCORES_START = "<!-- scores: kept current by simcse eval -->\n"
 _SCORES_END = "<!-- end of scores -->\n"
 _NOTHING = "Nothing was measured yet."
-_PATHS = ("train_file", "dev_file")
+_PATH_SETTINGS = ("train_file", "dev_file")
 # Settings that belong to this machine, or are shown elsewhere.
 _NOT_SHOWN = ("data_dir", "device", "revision")
 _ALWAYS_SHOWN = ("objective", "model", "batch_size", "lr")
-_KINDS = {"sts": "Semantic Similarity", "transfer": "Classification"}
-_HUB_TASKS = {"sts": "semantic-similarity", "transfer": "text-classification"}
+_TASK_NAMES = {"sts": "Semantic Similarity", "transfer": "Classification"}
+_TASK_TYPES = {"sts": "semantic-similarity", "transfer": "text-classification"}
 
 
 class CardScore(EvalResult):
@@ -71,8 +71,8 @@ class CardScore(EvalResult):
 def base_facts(name: str, folder: Path | None) -> _Entries:
     """Return the Hub name, commit, license and language of the model that training started from.
 
-    License and language come from the card of that model. A language is given only if the model has
-    just one. What is not known is left out.
+    License and language come from the card in ``folder``. A language is given only if the model has
+    just one. Facts that are not known are left out.
     """
     facts: _Entries = {"name": hub_name_of(name)}
     if folder is not None:
@@ -103,9 +103,10 @@ def _metadata_of(path: Path) -> _Entries:
 def write_cards(run_dir: Path, record: RunRecord, model: SentenceEncoder) -> None:
     """Write the card of a finished run.
 
-    It goes into the model folder, ready for the Hub, and into the run folder.
+    One copy goes into the model folder, ready for the Hub, and one into the run folder.
     """
     scores = _scores(run_dir, record)
+    # The folder of each copy, and the model folder relative to it.
     for folder, place in ((run_dir / "model", "."), (run_dir, "model")):
         with atomic_text(folder / CARD_FILE, force=True) as stream:
             stream.write(_card(run_dir, record, model, scores, place))
@@ -148,10 +149,10 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
     # Without the second mark there is no such text, and the card is refused below.
     front = _FRONT_MATTER.match(text)
     body = text[front.end() :] if front else text
-    before, _, after = body.partition(_SCORES_START)
-    block, end_mark, rest = after.partition(_SCORES_END)
+    before, _, from_table = body.partition(_SCORES_START)
+    table, end_mark, after = from_table.partition(_SCORES_END)
     rows: list[str] = []
-    for line in block.split("\n"):
+    for line in table.split("\n"):
         if line.startswith("|"):
             rows.append(line)
         elif line and line != _NOTHING and end_mark:
@@ -164,26 +165,26 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
 
     # Table and metadata change together. The first four cells of a row are its ``CardScore.key``.
     below_heading = rows[2:]
-    listed = {tuple(line.strip("| ").split(" | ")[:4]): line for line in below_heading}
-    metadata = _with_index(front[1], str(path), run_dir, scores, listed)
-    new = f"---\n{metadata}---\n{before}{_score_block(scores)}{rest}".replace("\n", line_end)
+    table_rows = {tuple(line.strip("| ").split(" | ")[:4]): line for line in below_heading}
+    metadata = _with_scores(front[1], str(path), run_dir, scores, table_rows)
+    new = f"---\n{metadata}---\n{before}{_score_block(scores)}{after}".replace("\n", line_end)
     if new != raw:
         with atomic_path(path, force=True) as temporary:
             temporary.write_bytes(new.encode())
 
 
-def _with_index(
+def _with_scores(
     front: str,
     place: str,
     run_dir: Path,
     scores: list[CardScore],
-    listed: Mapping[tuple[str, ...], str],
+    table_rows: Mapping[tuple[str, ...], str],
 ) -> str:
     """Return the metadata ``front`` with new ``scores`` in its ``model-index``.
 
-    ``listed`` holds the rows of the card's table by ``CardScore.key``; the scores of these rows are
-    replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added it,
-    and it would be lost.
+    ``table_rows`` holds the rows of the card's table by ``CardScore.key``; the scores of these rows
+    are replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added
+    it, and it would be lost. Messages name ``place``; a new index gets the name of ``run_dir``.
     """
     # The index must have every row of the table; its first model is that of this card.
     values = checked(parse_yaml(front, place), _Entries, place)
@@ -191,21 +192,22 @@ def _with_index(
     this_model = models[0] if models else {"name": run_dir.resolve().name}
     results = checked(this_model.get("results", []), list[_Entries], f"{place}: results")
     indexed = {key for result in results for key in _keys_of(result, place)}
-    for key, line in listed.items():
+    for key, line in table_rows.items():
         if key not in indexed:
             raise DataError(f"{place}: {line[:40]!r} in the table of scores would be lost")
 
     # Metrics that are neither in ``scores`` nor in the table come from somebody else and stay.
-    ours = {score.key for score in scores} | set(listed)
-    kept = _results_without(ours, results, place)
+    replaced = {score.key for score in scores} | set(table_rows)
+    kept = _results_without(replaced, results, place)
+    # The first argument is the name of the model, which does not appear in its results.
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [this_model | {"results": [*measured, *kept]}, *models[1:]]
 
-    # An empty index is left out.
+    # An index without results is left out.
     new_values = {key: value for key, value in values.items() if key != _INDEX}
     if index != [this_model | {"results": []}]:
         new_values[_INDEX] = index
-    return _with_index_of(new_values, front, place)
+    return _replace_index(new_values, front, place)
 
 
 def _results_without(
@@ -227,11 +229,11 @@ def _results_without(
     return kept
 
 
-def _with_index_of(new_values: _Entries, front: str, place: str) -> str:
+def _replace_index(new_values: _Entries, front: str, place: str) -> str:
     """Return the metadata ``front`` with the ``model-index`` of ``new_values``, or without one.
 
-    Only the text of this key is replaced, so the rest keeps its form. Raise DataError if the edit
-    would lose a YAML comment or change another key.
+    Only the text of this key is replaced, so all other text keeps its form. Raise DataError if the
+    edit would lose a YAML comment or change another key.
     """
     start, stop = span_of_key(front, _INDEX)
     text = ""
@@ -249,10 +251,10 @@ def _with_index_of(new_values: _Entries, front: str, place: str) -> str:
 
 def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
     """Return ``CardScore.key`` of each metric of a result in ``model-index``."""
-    data = checked(result.get("dataset", {}), _Entries, f"{place}: dataset")
+    dataset = checked(result.get("dataset", {}), _Entries, f"{place}: dataset")
     metrics = checked(result.get("metrics", []), list[_Entries], f"{place}: metrics")
-    dataset = (str(data.get("name")), str(data.get("split") or "–"))
-    return [(*dataset, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
+    start = (str(dataset.get("name")), str(dataset.get("split") or "–"))
+    return [(*start, str(metric.get("type")), str(metric.get("name"))) for metric in metrics]
 
 
 def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
@@ -264,14 +266,17 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     by_key: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
     results = [(SuiteResult.from_json(read_json(path), str(path)), path) for path in paths]
-    for result, path in sorted(results, key=lambda pair: -len(pair[0].tasks)):
-        # Only scores of these weights count, and among them only those in float32.
+    # The first score of a key is kept, so results with more tasks come first.
+    results.sort(key=lambda pair: -len(pair[0].tasks))
+    for result, path in results:
+        # Leave out results of other weights, with a warning where old digests cannot be compared.
         digest = result.settings.get("model_digest")
         if outdated := older_result(run_dir, record.model_digest, path, digest):
             progress.warn(f"the model card leaves out a result: {outdated}")
             continue
         if digest != record.model_digest:
             continue
+        # Leave out results that are not in float32.
         arithmetic = result.settings.get("precision")
         if result.settings.get("regressor"):
             arithmetic = "a regressor"
@@ -281,7 +286,6 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
             )
             continue
 
-        # The result with the most tasks comes first, and the first score of a key is kept.
         with foreign_format(path, "a result of `simcse eval`"):
             for name, task in result.tasks.items():
                 if task is None:
@@ -294,23 +298,23 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
 def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardScore]:
     """Return the scores of one task of a result of ``eval``, one for each metric."""
     suite = result.suite
-    # A score by which the model was chosen is marked, so that nobody takes it for a test score.
-    split = CHOSE_MODEL if name in result.chosen_on else result.split
     if suite == "mteb":
         values, about = _mteb_score(name, task)
     else:
+        # A score by which the model was chosen is marked, so that nobody takes it for a test score.
+        split = CHOSE_MODEL if name in result.chosen_on else result.split
         # The other suites differ in their metrics only.
         measure = _sts_score if suite == "sts" else _transfer_scores
         values, measured_by = measure(task, result.settings)
         about = {
-            "task_type": _HUB_TASKS[suite],
-            "task_name": _KINDS[suite],
+            "task_type": _TASK_TYPES[suite],
+            "task_name": _TASK_NAMES[suite],
             "dataset_type": name,
             "dataset_name": label(name),
             "dataset_split": split,
             "metric_name": measured_by,
         }
-    scores = []
+    scores: list[CardScore] = []
     for metric, value in values.items():
         if value is not None:
             scores.append(CardScore(metric_type=metric, metric_value=float(value), **about))
@@ -318,7 +322,7 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
 
 
 def _mteb_score(name: str, task: TaskResult) -> tuple[_Values, _Entries]:
-    """Return the value under the name of its metric, and the other entries of its score."""
+    """Return the value by the name of its metric, and the other fields of the ``CardScore``."""
     facts = task.extra
     revision = None
     if facts["data"] == "hub":
@@ -336,7 +340,7 @@ def _mteb_score(name: str, task: TaskResult) -> tuple[_Values, _Entries]:
 
 
 def _sts_score(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Values, str]:
-    """Return the value under the name of its metric, and how it was measured."""
+    """Return the value by the name of its metric, and a text on how it was measured."""
     metric = str(settings["metric"])
     subsets = settings["aggregation"]
     measured_by = metric if subsets == Aggregation.ALL else f"{metric}, subsets: {subsets}"
@@ -344,7 +348,7 @@ def _sts_score(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Values, 
 
 
 def _transfer_scores(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Values, str]:
-    """Return the values under the names of their metrics, and how they were measured."""
+    """Return the values by the names of their metrics, and a text on how they were measured."""
     measured_by = "SentEval"
     if settings["protocol"] != TransferProtocol.DEFAULT:
         measured_by += ", " + settings["protocol"]
@@ -375,14 +379,15 @@ def _template() -> Template:
 def _score_block(scores: list[CardScore]) -> str:
     """Return the table of scores with its two marks."""
     template = _template()
-    return "".join(template.blocks["scores"](template.new_context({"scores": scores})))
+    context = template.new_context({"scores": scores})
+    return "".join(template.blocks["scores"](context))
 
 
 def _card(
     run_dir: Path, record: RunRecord, model: SentenceEncoder, scores: list[CardScore], place: str
 ) -> str:
     """Return the text of a card; ``place`` is the model folder, relative to that of the card."""
-    sources = _listed(record.config.get("train_file"))
+    sources = _as_list(record.config.get("train_file"))
     metadata = dump_yaml(_metadata(record, sources))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
     similarity = model.record.similarity
@@ -391,7 +396,7 @@ def _card(
         model=model,
         scores=scores,
         place=place,
-        front=_with_index(metadata, CARD_FILE, run_dir, scores, {}),
+        front=_with_scores(metadata, CARD_FILE, run_dir, scores, table_rows={}),
         base=record.base,
         name=record.base.get("name") or Path(record.model).name,
         sources=list(map(_file_name, sources)),
@@ -403,9 +408,9 @@ def _card(
 
 
 def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
-    """Return the metadata above the text; unknown entries are left out."""
+    """Return the metadata above the text, without empty entries, for data from ``sources``."""
     base = record.base
-    # A configuration or a split may follow the name of a dataset.
+    # Each dataset of the Hub once, without the configuration or split behind its name.
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]
     hub_data = dict.fromkeys(match[1] for match in matches if match)
     tags = [
@@ -416,9 +421,9 @@ def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
         record.objective,
     ]
     library: str | None = "sentence-transformers"
-    if record.pooler == Pooler.MASK:  # which sentence-transformers does not have
+    if record.pooler == Pooler.MASK:  # sentence-transformers does not have this pooler
         library = None
-        del tags[0]  # sentence-transformers
+        tags.remove("sentence-transformers")
     metadata = {
         "library_name": library,
         "pipeline_tag": "sentence-similarity",
@@ -433,12 +438,12 @@ def _hardware(record: RunRecord) -> list[str]:
     facts = record.hardware
     if not facts:
         return []
-    n_cores = facts.get("cores")
-    parts = (facts.get("gpu"), facts.get("processor"), n_cores and f"{n_cores} cores")
+    cores = f"{facts['cores']} cores" if facts.get("cores") else None
+    parts = (facts.get("gpu"), facts.get("processor"), cores)
     return [str(part) for part in parts if part]
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     if isinstance(value, list):
         return value
     if value is None:
@@ -454,17 +459,20 @@ def _file_name(source: str) -> str:
 
 
 def _settings(record: RunRecord) -> str:
-    """Return the settings of a run as YAML, without those that have their default value."""
+    """Return the settings of a run as YAML.
+
+    Settings with their default value are left out unless they are in ``_ALWAYS_SHOWN``.
+    """
     defaults = TrainConfig().to_dict()
     shown: _Entries = {}
     for key, value in record.config.items():
         is_notable = key in _ALWAYS_SHOWN or value != defaults.get(key)
         if is_notable and key not in _NOT_SHOWN:
             shown[key] = value
-    # Paths are cut to their last part, as the folders before it belong to this machine.
+    # A path is cut to its last part, as its folders belong to this machine. Hub names stay whole.
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
-    for key in _PATHS:
+    for key in _PATH_SETTINGS:
         if shown.get(key) is not None:
-            names = [_file_name(source) for source in _listed(shown[key])]
+            names = [_file_name(source) for source in _as_list(shown[key])]
             shown[key] = names if len(names) > 1 else names[0]
     return dump_yaml(shown)

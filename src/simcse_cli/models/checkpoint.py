@@ -89,8 +89,8 @@ def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
 
 
 def _load_tokenizer(source: ModelFiles) -> Any:
-    has_own = source.is_adapter and (source.named / "tokenizer_config.json").is_file()
-    return load_tokenizer(source.named if has_own else source.base)
+    adapter_has_one = source.is_adapter and (source.named / "tokenizer_config.json").is_file()
+    return load_tokenizer(source.named if adapter_has_one else source.base)
 
 
 class NoPooler(nn.Module):
@@ -135,7 +135,7 @@ def load_encoder(
             than the newest), alias, or the files that ``find_model`` has found.
         pooler: default is what the model records.
         template: words around each sentence, for the pooler ``mask``; default is as recorded.
-        device: where to put it.
+        device: where to put the encoder.
         precision: arithmetic of the transformer; pooling and head stay float32.
         force_pooler: accept a pooler that contradicts the record, and a head drawn at random.
         dropout: probability for every dropout of the transformer; default is the checkpoint's.
@@ -154,6 +154,7 @@ def load_encoder(
     # The parts of the model.
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     modules: _Modules | None = None
+    # Without the code of transformers, there is only the packed pass of a CPU, without dropout.
     if encode_only and target_device.type == "cpu" and dropout is None:
         modules = _load_light(source)
     if modules is None:
@@ -166,7 +167,7 @@ def load_encoder(
     head = _load_head(source, modules, chosen_pooler, token_cnn, force_pooler, progress)
     # The encoder of these parts.
     encoder = _build_encoder(source, modules, chosen_pooler, template, token_cnn, head)
-    _check_weights(encoder, source.named)
+    _require_sound_weights(encoder, source.named)
     encoder.to(target_device).eval()
     dtype = DTYPES[precision]
     if dtype is not torch.float32:
@@ -213,7 +214,7 @@ def _choose_pooler(
     source: ModelFiles, asked: Pooler | str | None, force: bool, progress: Progress
 ) -> Pooler:
     """Return the pooler to use: the one asked for, else the recorded one, else the mean."""
-    # A pooler that was asked for must be the recorded one, unless it is forced.
+    # Unless it is forced, a pooler that was asked for must not contradict a recorded one.
     name = source.name
     record = source.record
     if asked:
@@ -242,7 +243,10 @@ def _choose_pooler(
 def _choose_template(
     source: ModelFiles, pooler: Pooler, asked: str | None, force: bool
 ) -> str | None:
-    """Return the template for the pooler ``mask``, given or recorded; None for other poolers."""
+    """Return the template for the pooler ``mask``: the one asked for, else the recorded one.
+
+    The result is None for other poolers.
+    """
     name = source.name
     recorded = source.record.template
     if pooler is not Pooler.MASK:
@@ -332,7 +336,7 @@ def _load_head(
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
     """Return the head in the files, or None if they hold none.
 
-    It is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
+    The head is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
     """
     record = source.record
     folder = source.folder
@@ -356,7 +360,7 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
     return head
 
 
-def _check_weights(encoder: SentenceEncoder, folder: Path) -> None:
+def _require_sound_weights(encoder: SentenceEncoder, folder: Path) -> None:
     """Raise CheckpointError for weights that are not finite, or all zero although they must not be.
 
     The scales of norms, the table of words, and the matrices of head and convolutions must not be
@@ -385,7 +389,6 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 
     A hint tells the user where bfloat16 would be faster, or where it is slower than float32.
     """
-    # The model, and how it is used.
     name = pinned(name, options.revision)
     model = load_encoder(
         name,
@@ -400,7 +403,7 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
     encoder = with_use(
         model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long
     )
-    # Remarks on the arithmetic, and what was chosen.
+    # Remarks for the user.
     device = encoder.device
     is_fast = has_fast_bf16(device)
     if options.precision is Precision.FP32 and is_fast:
@@ -417,8 +420,8 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 def _max_length(modules: _Modules, record: ModelRecord) -> int:
     """Return how many sub-words of a text the model reads at most, as sentence-transformers does.
 
-    The limit is the recorded length, or else the smaller one of those in tokenizer and
-    configuration. It never exceeds the number of positions.
+    The limit is the recorded length. If none is recorded, it is the smaller one of the limits in
+    the tokenizer and in the configuration. It never exceeds the number of positions.
     """
     limit = _most_tokens(modules)
     if record.max_length is None:
@@ -430,7 +433,7 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
 
 
 def _most_tokens(modules: _Modules) -> int:
-    """Return how many tokens the configuration and a table of positions have room for."""
+    """Return how many tokens a row may have by the configuration and by the table of positions."""
     claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
     if claimed <= 0:  # XLNet, which has no limit, gives -1
         claimed = NO_LIMIT
@@ -459,7 +462,7 @@ def _n_positions(backbone: nn.Module) -> int | None:
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """The weights of one training step, in the run's model (``is_model``) or in a kept state."""
+    """The weights of one training step: the model of a run, or a training state that it kept."""
 
     step: int
     path: Path
@@ -467,9 +470,9 @@ class KeptCheckpoint:
 
 
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of a run in step order.
+    """Return the checkpoints of a run in step order: its model and the training states it has kept.
 
-    If there is also a state for the step of the run's model, only the model is returned.
+    A training state that was saved at the step of the model is left out.
     """
     model = resolve_model(run_dir)
     record = read_run_record(run_dir)
@@ -486,20 +489,18 @@ def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
 
 def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     """Load the weights of a training state into the encoder of the run's model."""
-    hint = (
-        "remove the folder to go without it, or judge the model alone with --model "
-        f"{state.parent.parent}"
-    )
+    run_dir = state.parent.parent
+    hint = f"remove the folder to go without it, or judge the model alone with --model {run_dir}"
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
         # The state names the part of the training module that holds the encoder.
-        served = read_json(state / STATE_FILE)["served"]
+        encoder_name = read_json(state / STATE_FILE)["served"]
         tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
-        prefix = f"module.{served}."
+        prefix = f"module.{encoder_name}."
         weights: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             if name.startswith(prefix):
                 weights[name.removeprefix(prefix)] = tensor
-        config = read_run_record(state.parent.parent).config
-        if config.get("lora"):
-            weights = merged_tensors(weights, config["lora_alpha"] / config["lora"])
+        config = read_run_record(run_dir).config
+        if rank := config.get("lora"):
+            weights = merged_tensors(weights, config["lora_alpha"] / rank)
         encoder.load_state_dict({name: weights[name] for name in encoder.state_dict()})

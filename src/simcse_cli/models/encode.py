@@ -29,7 +29,7 @@ from simcse_cli.settings.choices import LongTexts, Pooler
 
 GPU_BATCH_TOKENS = 32_768
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-"""Usual names for the prompt of texts to be searched; earlier ones win."""
+"""Usual names for the prompt of texts to be searched; an earlier name takes precedence."""
 _Item = TypeVar("_Item")
 
 
@@ -81,33 +81,32 @@ class ReadyEncoder:
 
     @property
     def dim(self) -> int:
-        """Width of the vectors."""
         return _dim(self.model, self.use)
 
     @property
     def prompt(self) -> str:
-        """The prompt in use: the chosen one, else the model's default, else none."""
+        """The prompt in use: that of the user, else the model's default, else an empty text."""
         return _prompt(self.model, self.use)
 
     @property
     def query_prompt(self) -> str:
-        """The prompt of a search's queries: the chosen one, else the model's for queries."""
+        """The prompt for queries of a search: that of the user, else the model's for queries."""
         return _prompt(self.model, self.use, "query")
 
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched.
 
-        A ``chosen`` prompt is looked up by ``find_prompt``; None stands for the model's prompt for
-        documents.
+        ``chosen`` is a text or the name of a prompt of the model; None stands for the model's
+        prompt for documents.
         """
         if chosen is None:
             return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
         return self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
-        """Return the model's prompt of this name, else the text itself.
+        """Return the model's prompt of this name, else ``prompt`` itself as a text.
 
-        See ``ModelRecord.find_prompt``.
+        A single word that names no prompt raises a ConfigError.
         """
         return self.model.record.find_prompt(prompt, self.name)
 
@@ -150,7 +149,7 @@ class ReadyEncoder:
         return self.digest_with(self.prompt)
 
     def digest_with(self, prompt: str) -> str:
-        """Return the digest of vectors made with another prompt."""
+        """Return ``digest`` with this prompt in place of the prompt in use."""
         model = self.model
         record = model.record
         variations = self._variations(prompt)
@@ -161,11 +160,10 @@ class ReadyEncoder:
             json.dumps(read_entries(model.config), sort_keys=True, default=str),
             json.dumps(variations, sort_keys=True) if variations else "",
         ]
-        parts += weights_as_bytes(model)
-        return encoder_digest(*parts)
+        return encoder_digest(*parts, *weights_as_bytes(model))
 
     def facts(self, prompt: str) -> dict[str, str]:
-        """Return the facts for a search index about this encoder and the prompt of its vectors."""
+        """Return what a search index records about this encoder and the prompt of its vectors."""
         facts = {
             "model": self.name,
             "digest": self.digest_with(prompt),
@@ -174,7 +172,6 @@ class ReadyEncoder:
         return facts | {name: str(value) for name, value in self._variations(prompt).items()}
 
     def warn_truncated(self, progress: Progress) -> None:
-        """Warn of the texts that were cut since the last warning, if there are any."""
         self.model.tokens.warn_truncated(progress)
 
     def encode(
@@ -205,11 +202,12 @@ def with_use(
 
 
 def _dim(model: SentenceEncoder, use: Use) -> int:
+    """Return how many components are kept: as many as in use, else as recorded, else all."""
     return min(use.truncate_dim or model.record.truncate_dim or model.dim, model.dim)
 
 
 def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the chosen prompt, else a prompt of the model, else an empty text.
+    """Return the prompt in use, else a prompt of the model, else an empty text.
 
     Among the model's prompts, the ``names`` are looked up in order, then the name of its default.
     """
@@ -237,9 +235,9 @@ def encode(
     """Return one vector per sentence, in evaluation mode and without gradient.
 
     Each distinct sentence is encoded once; sentences are sorted by length, so that little is
-    padded. A sentence beyond ``max_length`` is cut, or, under ``LongTexts.MEAN``, its sub-words are
-    taken in consecutive windows, each with prompt and special tokens. The vector is then the mean
-    of the windows' vectors, weighted by their numbers of sub-words of text, and scaled to norm 1 if
+    padded. A sentence beyond ``max_length`` is cut. With ``LongTexts.MEAN``, it is split into
+    consecutive windows instead, each with prompt and special tokens. Its vector is then the mean of
+    the windows' vectors, weighted by their numbers of sub-words of text, and scaled to norm 1 if
     the model scales its vectors.
 
     Args:
@@ -249,7 +247,7 @@ def encode(
         batch_tokens: tokens in one forward pass, padding included.
         max_length: most sub-words, at most the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
-        check_finite: turn it off for a model in training, whose vectors the caller checks.
+        check_finite: refuse vectors that are not finite; False if the caller checks them.
         shared: every process of the group calls this with the same sentences, encodes a share of
             the batches that one process would make, and gets all vectors.
         progress: shown per sentence.
@@ -257,11 +255,11 @@ def encode(
     Returns:
         ``(N, D)`` float32; row i belongs to ``sentences[i]``.
     """
-    # The distinct texts as sub-words; ``inverse`` holds the number of each sentence's text.
-    positions: dict[str, int] = {}
-    inverse = np.fromiter((positions.setdefault(s, len(positions)) for s in sentences), np.int64)
+    # Each distinct text has a number; ``inverse`` holds the number for each sentence.
+    numbers: dict[str, int] = {}
+    inverse = np.fromiter((numbers.setdefault(s, len(numbers)) for s in sentences), np.int64)
     prompt = _prompt(model, use)
-    texts = _Texts.read(model, list(positions), prompt, use.long, max_length)
+    texts = _Texts.read(model, list(numbers), prompt, use.long, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
@@ -276,21 +274,21 @@ def encode(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), progress.task("encoding", len(positions)) as task:
+        with torch.inference_mode(), progress.task("encoding", len(numbers)) as task:
             size = batch_tokens or _batch_tokens(model)
             for batch, batch_vectors in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = batch_vectors
                 # Progress counts texts, and a text may have several rows.
-                task.advance(len(batch) * len(positions) / len(rows))
+                task.advance(len(batch) * len(numbers) / len(rows))
     finally:
         model.train(was_training)
     if shared:  # each process has filled its own rows, and the others are zero
         add_up(vectors)
     if check_finite:
-        owners: list[str] = []
-        for sentence, pieces in zip(positions, texts.pieces, strict=True):
-            owners += [sentence] * len(pieces)
-        check_vectors(vectors, owners, model.name)
+        text_of_row: list[str] = []
+        for text, pieces in zip(numbers, texts.pieces, strict=True):
+            text_of_row += [text] * len(pieces)
+        check_vectors(vectors, text_of_row, model.name)
     return _finished(vectors, texts, model, use, normalize, check_finite)[inverse]
 
 
@@ -305,7 +303,7 @@ def _finished(
     """Return a vector for each text: the mean of its windows, truncated and scaled as asked."""
     if model.record.normalize:
         vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
-    if len(vectors) > len(texts.pieces):
+    if len(vectors) > len(texts.pieces):  # some texts have several windows
         vectors = texts.means(vectors)
         if model.record.normalize:
             vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
@@ -322,6 +320,7 @@ def _batch_tokens(model: SentenceEncoder) -> int:
     if model.device.type == "cuda":
         return GPU_BATCH_TOKENS
     sizes = CPU_CONSTANTS[cpu_kind()].batch_tokens
+    # A type without an entry has the number of float32.
     return sizes.get(model.matmul_dtype or torch.float32, sizes[torch.float32])
 
 
@@ -375,6 +374,7 @@ class _Texts:
 
         The vector of a single piece stays as it is.
         """
+        n_around = sum(self.frame)
         means = np.empty((len(self.pieces), vectors.shape[1]), dtype=np.float32)
         start = 0
         for position, pieces in enumerate(self.pieces):
@@ -383,7 +383,7 @@ class _Texts:
             if len(pieces) == 1:
                 means[position] = rows[0]
                 continue
-            weights = [len(piece) - sum(self.frame) for piece in pieces]
+            weights = [len(piece) - n_around for piece in pieces]
             means[position] = np.average(rows, axis=0, weights=weights)
         return means
 
@@ -405,7 +405,7 @@ def _batch_vectors(
     )
     if shared:
         batches = batches[process_rank() :: process_count()]
-    # The cores of a CPU share packed batches; a GPU computes one while the last one is read.
+    # The cores of a CPU share packed batches; a GPU computes one while the one before it is read.
     if is_packed and model.device.type == "cpu":
         copies = map_on_cores(vectors, batches)
     else:
@@ -416,10 +416,10 @@ def _batch_vectors(
 
 def one_behind(items: Iterable[_Item]) -> Iterator[_Item]:
     """Yield items one step late, so that the GPU computes one while the caller reads another."""
-    before, after = tee(items)
-    next(after, None)
-    for item in before:
-        next(after, None)  # starts the next item before the caller gets this one
+    late, ahead = tee(items)
+    next(ahead, None)
+    for item in late:
+        next(ahead, None)  # starts the next item before the caller gets this one
         yield item
 
 

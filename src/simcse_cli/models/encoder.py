@@ -72,8 +72,8 @@ class SentenceEncoder(nn.Module):
         head: module over the pooled vector, or None.
         token_cnn: convolutions over the last layer's token states, before pooling (IS-BERT), or
             None.
-        record: how its vectors are made: pooler, prompts, normalisation and more.
-        tokens: its tokenizer.
+        record: how the vectors are made: pooler, prompts, normalisation and more.
+        tokens: the tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
         matmul_dtype: type of packed matrix products; None for the type of autocast if that is on,
@@ -130,7 +130,6 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pooler(self) -> Pooler:
-        """How token states become a vector."""
         return self.record.pooler or Pooler.AVG
 
     @property
@@ -184,7 +183,7 @@ class SentenceEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Return the ``(B, L, H)`` states of the last layer, or of all if the pooler needs them.
 
-        Of all layers, the embedding output comes first. The states, and everything computed after
+        With all layers, the embedding output comes first. The states, and everything computed after
         the transformer, are at least float32, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
@@ -205,7 +204,7 @@ class SentenceEncoder(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Switch dropout and a train-only head on or off."""
-        if mode:
+        if mode:  # training will change the weights from which tensors were prepared
             forget_prepared(self.backbone)
         return super().train(mode)
 
@@ -261,7 +260,7 @@ class SentenceEncoder(nn.Module):
     def pool_states(
         self, states: Sequence[Tensor], ids: Tensor, mask: Tensor, *, n_skipped: int = 0
     ) -> Tensor:
-        """Return vectors ``(B, D)`` before any head from padded states of all or the last layer."""
+        """Return vectors ``(B, D)`` before any head, from what ``hidden_states`` returns."""
         is_mask = ids == self._mask_id
         return pool(self.pooler, states, mask, n_skipped=n_skipped, is_mask=is_mask)
 
@@ -330,7 +329,7 @@ class SentenceEncoder(nn.Module):
         if self.pads_in_training:
             return PaddedRows(rows, *pad(rows, self.tokens.pad_id))
         packed = self._packed_for(rows)
-        if packed is None:
+        if packed is None:  # too long to be packed, so the pass will pad them
             return rows
         return packed_ahead(packed, rows)
 
@@ -346,9 +345,10 @@ class SentenceEncoder(nn.Module):
         same dropout masks.
         """
         backbone: Any = self.backbone
-        # Older versions of transformers have only the second method.
         enable = getattr(backbone, "activation_checkpointing_enable", None)
-        (enable or backbone.gradient_checkpointing_enable)({"use_reentrant": False})
+        if enable is None:  # in older versions of transformers
+            enable = backbone.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
         self.checkpoints_layers = True
 
     def training_note(self, n_tokens: int) -> str | None:
@@ -378,7 +378,7 @@ class SentenceEncoder(nn.Module):
         """Return embeddings ``(R, D)`` of token-id rows of any lengths, with gradient in training.
 
         Pooling ignores the first ``n_skipped`` tokens of each row. Without ``dropout``, training
-        mode draws no random number, and a head applies as it does with dropout.
+        mode draws no random number, but a train-only head still applies.
         """
         if self.training and not dropout:
             with self._no_dropout():
@@ -432,7 +432,7 @@ class SentenceEncoder(nn.Module):
 
         # The template once for each n, with a gap of n positions in the place of the sentence.
         packed = self.movable_positions()
-        (empty_row,) = template.around(self.tokens.ids([""], None))
+        (empty_row,) = template.around(self.tokens.ids([""], limit=None))
         empty_rows = [empty_row] * len(distinct)
         tokens = packed.pack(empty_rows, multiple=ROUNDED_TO)
         # How far each token moves up, ``(len(distinct), L)``: not at all before the sentence.
@@ -455,8 +455,8 @@ class SentenceEncoder(nn.Module):
     def _no_dropout(self) -> Iterator[None]:
         """Switch dropout off in a model that stays in training mode.
 
-        Only the children of the transformer are put into evaluation mode. If the transformer itself
-        were, its weights would be prepared for inference, although the next step changes them.
+        Only the children of the transformer are put into evaluation mode. In evaluation mode, the
+        transformer itself would prepare its weights for inference, but the next step changes them.
         """
         parts = list(self.backbone.children())
         for part in parts:

@@ -78,7 +78,10 @@ CNN_FOLDER = "1_CNN"
 
 @contextlib.contextmanager
 def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder next to ``target`` that replaces it on success."""
+    """Yield a temporary folder next to ``target`` that takes the place of ``target`` on success.
+
+    An existing target is refused without ``force``.
+    """
     if target.exists() and not force:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
@@ -130,6 +133,7 @@ def _require_model_files_only(target: Path) -> None:
     for path in target.rglob("*"):
         relative = path.relative_to(target)
         *folders, name = relative.parts
+        # A folder of a model has no folders below it.
         is_in_model_folder = all(map(_MODEL_FOLDERS.fullmatch, folders)) and len(folders) < 2
         known_names = _MODEL_FILES
         if path.is_dir() and not path.is_symlink():
@@ -220,7 +224,7 @@ def _write_head(head: MlpHead, folder: Path) -> None:
 
 def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) -> None:
     """Write what sentence-transformers reads besides the transformer."""
-    # The modules are listed in the order in which they compute.
+    # The folder and kind of each module, in the order in which they compute.
     modules: list[tuple[str, str]] = [("", "Transformer")]
     config = {"max_seq_length": record.max_length, "do_lower_case": record.lower_case}
     write_json(folder / "sentence_bert_config.json", config)
@@ -264,16 +268,12 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
     write_json(folder / PROMPTS_FILE, settings)
 
 
-def _write_files(
-    encoder: SentenceEncoder,
-    folder: Path,
-    facts: _Entries,
-    keep_adapter: bool,
-    mlm_head: MlmHead | None,
-) -> None:
-    """Write transformer (or adapter), tokenizer, modules and record into a folder."""
-    # While it is saved, the transformer has the head as its own pooler. sentence-transformers gets
-    # the states of all layers only if the configuration says so.
+@contextlib.contextmanager
+def _changed_for_saving(encoder: SentenceEncoder) -> Iterator[None]:
+    """Give the transformer, within the block, the head as its own pooler.
+
+    Its configuration asks for the states of all layers if sentence-transformers needs them.
+    """
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
     pooler_before = getattr(backbone, "pooler", None)
@@ -282,20 +282,32 @@ def _write_files(
     hidden_before = getattr(backbone.config, "output_hidden_states", False)
     backbone.config.output_hidden_states = POOLERS[encoder.pooler].needs_all_layers
     try:
-        with quiet_transformers():
-            if keep_adapter:
-                save_adapter(backbone, folder)
-            elif mlm_head is not None:
-                mlm_head.save(backbone, folder, plain_weights(backbone))
-            else:
-                backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
-            encoder.tokenizer.save_pretrained(folder)
-            if not keep_adapter and wants_processor(folder):
-                read_as_text(folder)
+        yield
     finally:
         backbone.config.output_hidden_states = hidden_before
         if had_pooler_slot:
             backbone.pooler = pooler_before
+
+
+def _write_files(
+    encoder: SentenceEncoder,
+    folder: Path,
+    facts: _Entries,
+    keep_adapter: bool,
+    mlm_head: MlmHead | None,
+) -> None:
+    """Write transformer (or adapter), tokenizer, modules and record into a folder."""
+    backbone: Any = encoder.backbone
+    with _changed_for_saving(encoder), quiet_transformers():
+        if keep_adapter:
+            save_adapter(backbone, folder)
+        elif mlm_head is not None:
+            mlm_head.save(backbone, folder, plain_weights(backbone))
+        else:
+            backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
+        encoder.tokenizer.save_pretrained(folder)
+        if not keep_adapter and wants_processor(folder):
+            read_as_text(folder)
 
     # The record describes how the folder is used; a train-only head is not used any more.
     pooler = encoder.pooler
@@ -332,14 +344,14 @@ def save_encoder(
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
     The transformer keeps its precision. A train-only head is saved as the architecture's own
-    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with it by
-    accident. LoRA is merged into the weights.
+    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with this head
+    by accident. LoRA is merged into the weights.
 
     With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
-    both are saved as a masked language model. The folder appears complete or not at all; before it
-    appears, ``check`` is called with the complete copy. ``facts`` are further entries of
-    ``simcse.json``. Each of the ``backends`` gets a graph and, with ``quantize``, a second one in
-    8-bit integers.
+    the transformer and this head are saved as a masked language model. The folder appears complete
+    or not at all; before that, ``check`` is called with a complete temporary folder. ``facts`` are
+    further entries of ``simcse.json``, and ``card`` is the model card. Each of the ``backends``
+    gets a graph and, with ``quantize``, a second graph in 8-bit integers.
     """
     with atomic_folder(folder, force=force) as temporary:
         _write_files(encoder, temporary, facts, keep_adapter, mlm_head)
@@ -394,10 +406,14 @@ def export_model(
     # The target is replaced only after the copy has passed its check.
     differences: dict[str, float | None] = {}
     source = _vectors_of_source(files, encoder, progress)
+
+    def check(folder: Path) -> None:
+        differences.update(verify_export(folder, target, source=source))
+
     save_encoder(
         encoder,
         target,
-        check=lambda folder: differences.update(verify_export(folder, target, source=source)),
+        check=check,
         force=force,
         backends=backends,
         quantize=quantize,
@@ -407,13 +423,13 @@ def export_model(
 
     # A loader that was not tried has None. Vectors of 8-bit graphs are only similar.
     tried: list[str] = []
-    similar = ""
+    cosines = ""
     for loader, value in differences.items():
         if loader in _QUANTIZED:
-            similar += f"; cosine {value:.4f} by {loader}"
+            cosines += f"; cosine {value:.4f} by {loader}"
         elif value is not None:
             tried.append(loader.replace("_before", " before the copy"))
-    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{similar}")
+    progress.info(f"wrote {target}; the same vectors by {', '.join(tried)}{cosines}")
     if encoder.record.template is not None:
         progress.warn(
             "sentence-transformers has no pooler mask and refuses the folder: encode with "
@@ -468,11 +484,11 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Flo
     graphs = open_graphs(files.named)
     # The template is put around the sub-words after these are cut to length.
     ids = encoder.template.around(cut)
-    rows = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
+    passes = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
     vectors: dict[str, Floats32] = {}
-    for name in rows[0]:
-        whole = np.concatenate([row[name] for row in rows])
-        vectors[name] = whole[:, : encoder.record.truncate_dim]
+    for loader in passes[0]:
+        whole = np.concatenate([by_loader[loader] for by_loader in passes])
+        vectors[loader] = whole[:, : encoder.record.truncate_dim]
     return vectors
 
 
@@ -489,14 +505,14 @@ def _plain_pass(
     with torch.inference_mode():
         # AutoModel gives the states of all layers, each graph those of the last layer.
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        passes = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        passes |= {name: (run(ids, mask),) for name, run in graphs.items()}
-        own_pooled = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
+        states_of = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
+        states_of |= {name: (run(ids, mask),) for name, run in graphs.items()}
+        auto_headed = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
         by_loader: dict[str, Floats32] = {}
-        for name, states in passes.items():
+        for loader, states in states_of.items():
             # AutoModel itself applies the head that is saved as its pooler.
-            headed = own_pooled if name == "auto_model" else None
-            by_loader[name] = _vector_of_states(encoder, states, ids, mask, row, headed)
+            headed = auto_headed if loader == "auto_model" else None
+            by_loader[loader] = _vector_of_states(encoder, states, ids, mask, row, headed)
     return by_loader
 
 
@@ -518,7 +534,7 @@ def _vector_of_states(
     row: list[int],
     headed: Tensor | None,
 ) -> Floats32:
-    """Return the vector that this toolkit computes from the states of the layers.
+    """Return the vector that this toolkit computes from the states of one row, ``(1, D)``.
 
     ``headed`` is the output of the head if the loader has computed it.
     """
@@ -543,7 +559,7 @@ def _vectors_by_sentence_transformers(
     wants a processor for more than text, or lacks the pooler (``mask``).
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
-    if not is_installed or not is_here(files.base_name) or wants_processor(files.base):
+    if not is_installed or not can_load_offline(files.base_name) or wants_processor(files.base):
         return None
     if files.record.template is not None:
         return None
@@ -556,8 +572,8 @@ def _vectors_by_sentence_transformers(
     return np.asarray(vectors, dtype=np.float32)
 
 
-def is_here(base: str | None) -> bool:
-    """Tell whether other libraries can load the base model of an adapter offline."""
+def can_load_offline(base: str | None) -> bool:
+    """Tell whether other libraries can load a model offline; ``base`` is that of an adapter."""
     if base is None or Path(base).is_dir():
         return True
     name, _, revision = base.partition("@")
@@ -612,7 +628,7 @@ def verify_export(
     for a loader that was not tried, and the least cosine for a graph of 8-bit integers. The result
     is also written to ``simcse.json``. A difference above 1e-5, relative to the largest component
     if that exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the
-    folder in messages; ``source`` holds the vectors of the original folder.
+    folder in messages. ``source`` holds the vectors of the model before it was exported.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)

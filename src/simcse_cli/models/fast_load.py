@@ -35,7 +35,7 @@ _Entries = dict[str, Any]
 
 # Entries of config.json that the forward pass needs; transformers knows the defaults of missing
 # ones.
-_NEEDED = (
+_CONFIG_NEEDED = (
     "attention_probs_dropout_prob",
     "hidden_act",
     "hidden_dropout_prob",
@@ -49,9 +49,9 @@ _NEEDED = (
     "type_vocab_size",
     "vocab_size",
 )
-# Entries that ask for more than the plain model.
-_BEYOND = ("auto_map", "quantization_config", "pruned_heads", "chunk_size_feed_forward")
-_TOKENIZER_BEYOND = (
+# Entries that ask for more than a plain model or a plain tokenizer.
+_CONFIG_EXTRAS = ("auto_map", "quantization_config", "pruned_heads", "chunk_size_feed_forward")
+_TOKENIZER_EXTRAS = (
     "additional_special_tokens",
     "extra_special_tokens",
     "add_bos_token",
@@ -67,10 +67,7 @@ _MOST_WORDS = 100_000
 
 
 class EncodingBackbone(nn.Module):
-    """The modules of a BERT-family encoder under transformers' names.
-
-    They are for the packed forward pass only.
-    """
+    """The modules of a BERT-family encoder under transformers' names, for the packed pass only."""
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
@@ -84,7 +81,7 @@ class EncodingBackbone(nn.Module):
     def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         """Add a module under a dotted name; the tensors become its parameters.
 
-        Until then, its parameters are on the meta device and have no values.
+        Before this, the parameters are on the meta device and have no values.
         """
         for parameter_name, parameter in list(module.named_parameters()):
             full_name = f"{name}.{parameter_name}"
@@ -133,16 +130,19 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     prefix = plain_prefix(config.get("model_type"))
     if prefix is None or not (folder / "model.safetensors").is_file():
         return None
-    if any(key not in config for key in _NEEDED) or any(config.get(key) for key in _BEYOND):
+    if any(key not in config for key in _CONFIG_NEEDED):
+        return None
+    asks_for_more = any(config.get(key) for key in _CONFIG_EXTRAS)
+    if asks_for_more or (folder / "adapter_config.json").exists():
         return None
     # BERT pads with token 0, RoBERTa with token 1; another id is left to transformers.
-    if (folder / "adapter_config.json").exists() or config["pad_token_id"] not in (0, 1):
+    if config["pad_token_id"] not in (0, 1):
         return None
-    # The tensors, which may stand below the prefix of a larger model.
+    # Read all tensors. In the file of a larger model, those of the encoder start with the prefix.
     try:
         if config["hidden_size"] % config["num_attention_heads"]:
             return None
-        tensors = {name: tensor.float() for name, tensor in read_tensors(folder, "").items()}
+        tensors = {name: tensor.float() for name, tensor in read_tensors(folder).items()}
         below_prefix: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             if name.startswith(prefix):
@@ -156,24 +156,24 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     return backbone
 
 
-def read_tensors(folder: Path, prefix: str) -> dict[str, Tensor]:
-    """Return a folder's tensors below ``prefix``.
+def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors of a folder whose names start with ``prefix``, under names without it.
 
-    They come from safetensors files, or from legacy files by PyTorch's weights-only loader.
+    They are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with _weights(path), safe_open(path, "pt") as stream:
             keys = stream.keys()  # the stream itself cannot be iterated
             names = [name for name in keys if name.startswith(prefix)]
-            tensors |= {name[len(prefix) :]: stream.get_tensor(name) for name in names}
+            tensors |= {name.removeprefix(prefix): stream.get_tensor(name) for name in names}
     if not tensors:
         for path in sorted(folder.glob("pytorch_model*.bin")):
             with _weights(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 for name, tensor in state.items():
                     if name.startswith(prefix):
-                        tensors[name[len(prefix) :]] = tensor
+                        tensors[name.removeprefix(prefix)] = tensor
     return tensors
 
 
@@ -289,7 +289,7 @@ def _text(token: Any) -> str | None:
 
 def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     """Tell whether the settings and tokenizer.json name the same special tokens."""
-    if any(settings.get(key) for key in _TOKENIZER_BEYOND):
+    if any(settings.get(key) for key in _TOKENIZER_EXTRAS):
         return False
 
     # Each added token must be special, and neither depend on nor include what is beside it.
@@ -307,8 +307,8 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
             named.add(_text(token))
     texts = {token.get("content") for token in added}
     n_words = len(content.get("model", {}).get("vocab", ()))
-    # The vocabulary must hold more than the special tokens. If it is larger than ``_MOST_WORDS``,
-    # transformers may change the splitting rule, which is not repeated here.
+    # The vocabulary must hold more than the special tokens. In a vocabulary of more than
+    # ``_MOST_WORDS``, transformers may change the splitting rule, which is not repeated here.
     return (
         bool(texts)
         and named - {None} == texts

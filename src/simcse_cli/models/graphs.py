@@ -39,7 +39,7 @@ GRAPH_FILES = {
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
 _OPSET = 18  # the least of the exporter; ONNX Runtime since 1.14
-_LARGEST = 2_000_000_000  # bytes in one ONNX file
+_LARGEST_FILE = 2_000_000_000  # bytes in one ONNX file
 _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 
 GraphPass = Callable[[Tensor, Tensor], Tensor]
@@ -96,7 +96,8 @@ def write_graphs(
             "alone",
             hint=hint,
         )
-    if sum(weight.numel() * 4 for weight in encoder.backbone.parameters()) > _LARGEST:
+    n_bytes = sum(4 * weight.numel() for weight in encoder.backbone.parameters())  # in float32
+    if n_bytes > _LARGEST_FILE:
         raise CheckpointError(
             f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
         )
@@ -224,8 +225,9 @@ def _open(path: Path, backend: Backend) -> GraphPass:
         run = graph
 
     def states(ids: Tensor, mask: Tensor) -> Tensor:
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-        arrays = {name: given[name].numpy().astype(np.int64) for name in names}
-        return torch.from_numpy(np.array(run(arrays)[0]))
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+        arrays = {name: inputs[name].numpy().astype(np.int64) for name in names}
+        last_states = run(arrays)[0]  # the only output
+        return torch.from_numpy(np.array(last_states))
 
     return states

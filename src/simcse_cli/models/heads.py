@@ -76,9 +76,9 @@ class GlobalBatchNorm(nn.Module):
 class Projector(nn.Sequential):
     """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
 
-    Barlow Twins has no biases; VICReg has them in the first two layers. P is the width of all
-    three, 8192 in both papers. The weights start as PyTorch's defaults do, as in both official
-    codes.
+    ``bias`` gives biases to the first two layers, as in VICReg; Barlow Twins has none. P is the
+    ``width`` of all three, 8192 in both papers. The weights start as PyTorch's
+    defaults do, as in the official code of both.
     """
 
     def __init__(self, dim: int, width: int, *, bias: bool) -> None:

@@ -82,12 +82,12 @@ def as_json(facts: dict[str, Any]) -> str:
 
 
 def _line(value: Any) -> str:
-    """Return the value of one fact as text; a dict of booleans gives the names of the true ones."""
+    """Return the value of one fact as text; of a dict of booleans, the names of the true values."""
     if not isinstance(value, dict):
         return str(value)
     if value and all(isinstance(item, bool) for item in value.values()):
         return ", ".join(name for name, is_true in value.items() if is_true) or "none"
-    if value and all(isinstance(item, dict) for item in value.values()):
+    if value and all(isinstance(item, dict) for item in value.values()):  # caches
         shown = [f"{item['folder']} ({item['bytes'] / 1e6:,.0f} MB)" for item in value.values()]
         return "; ".join(shown)
     return ", ".join(f"{name.replace('_', ' ')} {item}" for name, item in value.items())

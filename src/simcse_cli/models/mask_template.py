@@ -32,6 +32,7 @@ class MaskTemplate:
         self.text = text
         self._before: list[int] = []
         self._after: list[int] = []
+        # How many special sub-words a row has at its start and at its end.
         self._n_first = 0
         self._n_last = 0
         self._space = ""
@@ -43,17 +44,17 @@ class MaskTemplate:
 
     def _read(self, text: str, tokens: Tokens) -> None:
         """Find the sub-words around a sentence; raise ConfigError for an invalid template."""
-        place = f"--template {text!r}"
+        option = f"--template {text!r}"
         parts = _PLACE.split(text)
         if len(parts) != 3 or _MASK in parts[0] or parts[2].count(_MASK) != 1:
             raise ConfigError(
-                f"{place}: need one {{}} for the sentence, and one {_MASK} behind it",
+                f"{option}: need one {{}} for the sentence, and one {_MASK} behind it",
                 hint="""write for example --template 'This sentence : "{}" means {mask}.'""",
             )
         mask = tokens.tokenizer.mask_token
         if mask is None:
             raise ConfigError(
-                f"{place}: the tokenizer of {tokens.name} has no [MASK]",
+                f"{option}: the tokenizer of {tokens.name} has no [MASK]",
                 hint="use a model that was trained with masks, such as BERT or RoBERTa",
             )
         # ``stop`` is the full stop of the place ``{.}``; it is empty for the place ``{}``.
@@ -61,15 +62,15 @@ class MaskTemplate:
         self._adds_stop = bool(stop)
         # A space before the sentence is part of its first sub-word in some tokenizers.
         self._space = prefix[len(prefix.rstrip()) :]
-        self._n_first, self._n_last = tokens.frame("", NO_LIMIT)
+        self._n_first, self._n_last = tokens.frame(prompt="", limit=NO_LIMIT)
 
         # Special sub-words stand around the row, not around each side.
-        sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], None)
+        sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
         self._before, self._after = (
             side[self._n_first : len(side) - self._n_last] for side in sides
         )
         if self._after.count(tokens.tokenizer.mask_token_id) != 1:
-            raise ConfigError(f"{place}: {tokens.name} does not read {mask} as one sub-word")
+            raise ConfigError(f"{option}: {tokens.name} does not read {mask} as one sub-word")
 
     def texts(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences for the tokenizer, with the space and the stop of the template."""

@@ -14,11 +14,11 @@ from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
 
-# What a configuration may claim at most, see _check_sizes.
+# What a configuration may claim at most, see _require_plausible_sizes.
 _MOST_LAYERS = 1_000
-_LAYERS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
-_ROWS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
-_WIDTHS = ("hidden_size", "d_model", "dim", "n_embd")
+_LAYER_KEYS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
+_ROW_KEYS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
+_WIDTH_KEYS = ("hidden_size", "d_model", "dim", "n_embd")
 # The smallest weights in use have two bits. The surplus is for what needs no weights in the folder;
 # that many numbers fit into any memory.
 _MOST_NUMBERS_IN_A_BYTE = 4
@@ -31,7 +31,7 @@ class ModelFiles:
 
     Attributes:
         name: the name that the user gave.
-        named: the folder of that name.
+        named: the folder to which this name leads.
         base_name: an adapter's name for its base model, with the revision; None for a whole model.
         base: the folder with the transformer; differs from ``named`` for an adapter, and where the
             modules of sentence-transformers put it into a folder of its own.
@@ -64,22 +64,22 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         base_name = _base_name(named)
         if base_name is not None:
             base = _find_base(named, base_name, progress)
-        for folder in {named, base}:
-            _check_paths(folder)
+        for model_folder in {named, base}:
+            _require_safe_paths(model_folder)
 
         # The record, and the folder that has it.
-        own_record = base_record = read_record(base, progress)
+        named_record = base_record = read_record(base, progress)
         if base != named:
-            own_record = read_record(named, progress)
+            named_record = read_record(named, progress)
         # The name of a published checkpoint may appear only in the path of its folder.
-        record = own_record or base_record or record_by_name(f"{base_name or name}/{base}")
-        folder = base if own_record is None else named
+        record = named_record or base_record or record_by_name(f"{base_name or name}/{base}")
+        folder = base if named_record is None else named
 
         # The transformer, which may have a folder of its own in that of the model.
         if base_record is not None:
             base /= base_record.transformer_folder
         for weights_folder in {named, base}:
-            _check_sizes_of(weights_folder, is_needed=weights_folder == base)
+            _require_plausible_config(weights_folder, is_needed=weights_folder == base)
     return ModelFiles(str(name), named, base_name, base, folder, record)
 
 
@@ -136,7 +136,7 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
     return base
 
 
-def _check_paths(folder: Path) -> None:
+def _require_safe_paths(folder: Path) -> None:
     """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
@@ -149,28 +149,31 @@ def _check_paths(folder: Path) -> None:
             inside(str(path), name)
 
 
-def _check_sizes_of(folder: Path, *, is_needed: bool) -> None:
-    """Refuse a folder that claims sizes which its weights cannot have."""
+def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
+    """Refuse a folder whose ``config.json`` claims sizes which its weights cannot have.
+
+    With ``is_needed``, a missing ``config.json`` is an error, too.
+    """
     weights = [*folder.glob("*.safetensors"), *folder.glob("*.bin")]
     n_bytes = sum(path.stat().st_size for path in weights if path.is_file())
     path = folder / "config.json"
     if path.is_file() or is_needed:
-        _check_sizes(read_json(path, dict[str, Any]), path, n_bytes)
+        _require_plausible_sizes(read_json(path, dict[str, Any]), path, n_bytes)
 
 
-def _check_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
+def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
     """Refuse a number of layers, rows or columns that goes far beyond ``n_bytes`` of weights."""
-    widths = map(config.get, _WIDTHS)
+    widths = map(config.get, _WIDTH_KEYS)
     width = next((value for value in widths if type(value) is int), 1)
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS
     for key, value in config.items():
         if isinstance(value, dict):
-            _check_sizes(value, path, n_bytes)
-        if type(value) is not int:
+            _require_plausible_sizes(value, path, n_bytes)
+        if type(value) is not int:  # isinstance would take True and False for sizes
             continue
-        is_deep = _LAYERS.search(key) and value > _MOST_LAYERS
-        is_long = _ROWS.search(key) and value * width > most_numbers
-        is_wide = key in _WIDTHS and value > n_bytes + _LARGEST_SURPLUS
+        is_deep = _LAYER_KEYS.search(key) and value > _MOST_LAYERS
+        is_long = _ROW_KEYS.search(key) and value * width > most_numbers
+        is_wide = key in _WIDTH_KEYS and value > n_bytes + _LARGEST_SURPLUS
         if is_deep or is_long or is_wide:
             raise CheckpointError(
                 f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",

@@ -73,9 +73,9 @@ _TRANSFORMER_ENTRIES = (
     "query_expansion",
     "tokenizer_name_or_path",
 )
-_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+_FOR_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # Entries of the transformer's file that change no vector of ``encode``.
-_NO_MATTER = ("query_length", "document_length", "unpad_inputs")
+_WITHOUT_EFFECT = ("query_length", "document_length", "unpad_inputs")
 
 _POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -87,7 +87,7 @@ _POOLING_FLAGS = {
 }
 _REDUCTIONS = {"cls": Reduction.CLS, "mean": Reduction.MEAN}
 _WIDTHS = ("word_embedding_dimension", "embedding_dimension")
-_NAMES = ("module_input_name", "module_output_name")
+_INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
 _HAS_TANH = {
     "torch.nn.modules.activation.Tanh": True,
     "torch.nn.Tanh": True,
@@ -103,28 +103,30 @@ def read_record(folder: Path, progress: Progress = SILENT) -> ModelRecord | None
     Raise an error if the record is unreadable or refused.
     """
     if (folder / RECORD_FILE).is_file():
-        return replace(own_record(folder), **_use(folder, progress))
+        return replace(own_record(folder), **_read_use(folder, progress))
     if (folder / MODULES_FILE).is_file():
-        return replace(_listed_record(folder, progress), **_use(folder, progress))
+        return replace(_listed_record(folder, progress), **_read_use(folder, progress))
     return None
 
 
-def _refuse(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> CheckpointError:
+def _refusal(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> CheckpointError:
     return CheckpointError(f"{path}: {what}", hint=hint)
 
 
 def _require_known(config: _Entries, path: Path, *known: str) -> None:
     """Refuse unknown entries, as sentence-transformers does."""
-    strange = [name for name in config if name not in known]
-    if strange:
-        raise _refuse(path, f"{', '.join(strange)} is not supported; need {', '.join(known)} alone")
+    unknown = [name for name in config if name not in known]
+    if unknown:
+        raise _refusal(
+            path, f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone"
+        )
 
 
 def _warn_unknown(config: _Entries, path: Path, progress: Progress, *known: str) -> None:
     """Warn of entries that sentence-transformers ignores."""
-    strange = [name for name in config if name not in known]
-    if strange:
-        progress.warn(f"{path}: {', '.join(strange)} is not known and has no effect")
+    unknown = [name for name in config if name not in known]
+    if unknown:
+        progress.warn(f"{path}: {', '.join(unknown)} is not known and has no effect")
 
 
 def _entry(config: _Entries, path: Path, name: str, kind: Any, default: Any = None) -> Any:
@@ -132,8 +134,8 @@ def _entry(config: _Entries, path: Path, name: str, kind: Any, default: Any = No
     return checked(config.get(name, default), kind, f"{path}: {name}")
 
 
-def _use(folder: Path, progress: Progress) -> _Entries:
-    """Return prompts, similarity and width as sentence-transformers records them."""
+def _read_use(folder: Path, progress: Progress) -> _Entries:
+    """Return prompts, similarity and width, as fields of the record, from ``PROMPTS_FILE``."""
     path = folder / PROMPTS_FILE
     config = entries_of(path)
     _warn_unknown(
@@ -150,7 +152,7 @@ def _use(folder: Path, progress: Progress) -> _Entries:
     )
     kind = config.get("model_type", "SentenceTransformer")
     if kind != "SentenceTransformer":
-        raise _refuse(path, f"model_type {kind!r} is not supported; need SentenceTransformer")
+        raise _refusal(path, f"model_type {kind!r} is not supported; need SentenceTransformer")
     # The prompts; a default called query or document needs no entry, and is then empty.
     texts = checked(config.get("prompts") or {}, dict[str, str | None], f"{path}: prompts")
     prompts = {name: text or "" for name, text in texts.items()}
@@ -159,7 +161,7 @@ def _use(folder: Path, progress: Progress) -> _Entries:
         prompts.setdefault(default, "")
     if default not in (None, *prompts):
         names = ", ".join(prompts) or "none"
-        raise _refuse(
+        raise _refusal(
             path,
             f"default_prompt_name {default!r}, need the name of a prompt (there are {names})",
             "correct the name there, or remove the entry",
@@ -168,7 +170,9 @@ def _use(folder: Path, progress: Progress) -> _Entries:
     similarity = _entry(config, path, "similarity_fn_name", str | None)
     width = _entry(config, path, "truncate_dim", int | None)
     if width is not None and width < 1:
-        raise _refuse(path, f"truncate_dim {width}, need at least 1", "correct or remove the entry")
+        raise _refusal(
+            path, f"truncate_dim {width}, need at least 1", "correct or remove the entry"
+        )
     return {
         "prompts": prompts,
         "default_prompt": default,
@@ -184,7 +188,7 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     rows = [checked(row, _Entries, str(path)) for row in read_json(path, list[Any])]
     kinds = [_kind(row, path) for row in rows]
     places = [inside(str(path), row.get("path")) for row in rows]
-    _check_order(kinds, path)
+    _require_known_order(kinds, path)
     # What each module says about the record.
     reduction: Reduction | None = None
     layer_pooler: Pooler | None = None
@@ -192,14 +196,14 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     for kind, place in zip(kinds, places, strict=True):
         match kind:
             case "Transformer":
-                fields |= {"transformer_folder": place} | _transformer(folder / place)
+                fields |= {"transformer_folder": place} | _read_transformer(folder / place)
             case "WeightedLayerPooling":
                 layer_pooler = _pooler_of_weights(folder / place)
             case "CNN":
-                _check_cnn(folder / place)
+                _require_output_per_token(folder / place)
                 fields["cnn_folder"] = place
             case "Pooling":
-                reduction, fields["include_prompt"] = _pooling(folder / place)
+                reduction, fields["include_prompt"] = _read_pooling(folder / place)
             case "Dense":
                 fields["head_folder"] = place
                 fields["head_tanh"] = _dense_has_tanh(folder / place, progress)
@@ -210,14 +214,14 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     has_head = "head_folder" in fields
     pooler: Pooler | None = None
     if reduction is not None:
-        pooler = _pooler_of(reduction, has_head=has_head)
+        pooler = _pooler_of_last_layer(reduction, has_head=has_head)
     # The pooler, if several layers are read. sentence-transformers skips this module unless the
     # transformer outputs all layers.
     if layer_pooler is not None:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
             if reduction is not Reduction.MEAN:
-                raise _refuse(
+                raise _refusal(
                     path, f"WeightedLayerPooling with {reduction} is not supported; need the mean"
                 )
             pooler = layer_pooler
@@ -226,22 +230,22 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
 
 
 def _kind(row: _Entries, path: Path) -> str:
-    """Return which module a row is, by the full name of its class."""
+    """Return the kind of module in a row of ``modules.json``, by the full name of its class."""
     name = row.get("type")
     if not isinstance(name, str):
-        raise _refuse(path, f"type {name!r}, need the name of a class", "correct the file")
+        raise _refusal(path, f"type {name!r}, need the name of a class", "correct the file")
     prefix = next((package for package in _PACKAGES if name.startswith(package)), "")
     *modules, kind = name.removeprefix(prefix).split(".")
     # Some versions name the module's file as well: Pooling.Pooling or pooling.Pooling.
     is_own_file = modules in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
     if prefix and is_own_file and kind in _ORDER:
         return kind
-    raise _refuse(
+    raise _refusal(
         path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers"
     )
 
 
-def _check_order(kinds: Sequence[str], path: Path) -> None:
+def _require_known_order(kinds: Sequence[str], path: Path) -> None:
     """Refuse modules that are not in the order in which they are computed here."""
     places = [_ORDER.index(kind) for kind in kinds]
     last_place = len(_ORDER) - 1
@@ -251,8 +255,9 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
     )
     has_start = kinds[:1] == ["Transformer"]
     is_pooled = "Pooling" in kinds or len(kinds) == 1  # a Transformer alone needs no pooling
-    if not (has_start and in_order and is_pooled) or {"WeightedLayerPooling", "CNN"} <= set(kinds):
-        raise _refuse(
+    has_both = "WeightedLayerPooling" in kinds and "CNN" in kinds
+    if not (has_start and in_order and is_pooled) or has_both:
+        raise _refusal(
             path,
             f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; "
             "need Transformer, then WeightedLayerPooling or CNN if at all, Pooling, and at "
@@ -260,37 +265,37 @@ def _check_order(kinds: Sequence[str], path: Path) -> None:
         )
 
 
-def _transformer(folder: Path) -> _Entries:
-    """Return length and casing of a Transformer module."""
+def _read_transformer(folder: Path) -> _Entries:
+    """Return the length and the casing of a Transformer module, as fields of the record."""
     path, config = _transformer_settings(folder)
-    _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_NO_MATTER)
+    _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_WITHOUT_EFFECT)
     # Arguments for classes of transformers, which this toolkit does not follow.
     for name in _ARGUMENTS:
         values = checked(config.get(name) or {}, _Entries, f"{path}: {name}")
-        given = [key for key in values if key != "trust_remote_code"]
-        if given:
-            raise _refuse(
-                path, f"{name} sets {', '.join(given)}, which is not supported; need it empty"
+        keys = [key for key in values if key != "trust_remote_code"]
+        if keys:
+            raise _refusal(
+                path, f"{name} sets {', '.join(keys)}, which is not supported; need it empty"
             )
     for name in ("query_expansion", "tokenizer_name_or_path"):
         if config.get(name):
-            raise _refuse(path, f"{name} is not supported; need it empty")
+            raise _refusal(path, f"{name} is not supported; need it empty")
     # Which output is taken.
     task = config.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
-        raise _refuse(path, f"transformer_task {task!r} is not supported; need feature-extraction")
+        raise _refusal(path, f"transformer_task {task!r} is not supported; need feature-extraction")
     modality = config.get("modality_config")
     if modality is not None:
         text = checked(modality, _Entries, f"{path}: modality_config").get("text")
-        if text != _TEXT:
+        if text != _FOR_TEXT:
             shown = json.dumps(text)
-            raise _refuse(
+            raise _refusal(
                 path,
-                f"modality_config takes {shown} for text, which is not supported; need {_TEXT}",
+                f"modality_config takes {shown} for text, which is not supported; need {_FOR_TEXT}",
             )
         output = config.get("module_output_name") or "token_embeddings"
         if output != "token_embeddings":
-            raise _refuse(
+            raise _refusal(
                 path, f"module_output_name {output!r} is not supported; need token_embeddings"
             )
     # Length and casing.
@@ -312,29 +317,27 @@ def _transformer_settings(folder: Path) -> tuple[Path, _Entries]:
     return folder / _TRANSFORMER_FILES[-1], {}
 
 
-def _pooling(folder: Path) -> tuple[Reduction, bool]:
+def _read_pooling(folder: Path) -> tuple[Reduction, bool]:
     """Return the mode of a Pooling module, and whether it counts the tokens of a prompt."""
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
-    # A file names its mode or sets the flag of one; a name takes precedence. ``given`` is one mode
-    # or a list of modes.
+    # A file names its mode or sets a flag for it; a name takes precedence. A list may hold several.
     flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
-    given = config.get("pooling_mode", flagged or "mean")
-    modes = [given]
-    if isinstance(given, list):
-        modes = given
+    modes: Any = config.get("pooling_mode", flagged or "mean")
+    if not isinstance(modes, list):
+        modes = [modes]
     if len(modes) != 1 or modes[0] not in list(_REDUCTIONS):
-        raise _refuse(
+        raise _refusal(
             path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
         )
     return _REDUCTIONS[modes[0]], bool(config.get("include_prompt", True))
 
 
-def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
-    """Return the pooler with this reduction of the last layer.
+def _pooler_of_last_layer(reduction: Reduction, *, has_head: bool) -> Pooler:
+    """Return the pooler that reduces the states of the last layer in this way.
 
-    With ``has_head``, it is the pooler with a head if one has this reduction.
+    With ``has_head``, a pooler with a head is preferred.
     """
     by_head = {
         spec.has_head: pooler
@@ -345,12 +348,12 @@ def _pooler_of(reduction: Reduction, *, has_head: bool) -> Pooler:
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
-    """Return how often a pooler takes each hidden state into its mean, ``(n_layers + 1,)``.
+    """Return how many times each layer counts in the mean of a pooler, ``(n_layers + 1,)``.
 
-    The embedding output comes first.
+    The embedding output is layer 0.
     """
     weights = torch.zeros(n_layers + 1)
-    for layer in POOLERS[pooler].layers:
+    for layer in POOLERS[pooler].layers:  # in a model of one layer, 1 and -1 are the same
         weights[layer] += 1.0
     return weights
 
@@ -362,23 +365,23 @@ def _pooler_of_weights(folder: Path) -> Pooler:
     _require_known(config, path, "layer_start", "num_hidden_layers", *_WIDTHS)
     start = _entry(config, path, "layer_start", int, 4)
     n_layers = _entry(config, path, "num_hidden_layers", int, 12)
-    # The module has weights from layer ``start`` on; the layers before have weight zero. Layer 0 is
-    # the embedding output. The only tensor has no name behind the prefix.
+    # The module has weights from layer ``start`` on; the layers before it have weight zero. Layer 0
+    # is the embedding output. Without the prefix, the name of the only tensor is empty.
     weights = read_tensors(folder, LAYER_WEIGHTS).get("", torch.zeros(0)).float()
     fits_layers = 0 <= start <= n_layers and weights.shape == (n_layers + 1 - start,)
     if fits_layers and n_layers and weights.sum() > 0:
-        all_weights = torch.cat([torch.zeros(start), weights]) / weights.sum()
+        shares = torch.cat([torch.zeros(start), weights]) / weights.sum()
         for pooler, spec in POOLERS.items():
             expected = layer_weights(pooler, n_layers)
-            if spec.needs_all_layers and torch.equal(expected / expected.sum(), all_weights):
+            if spec.needs_all_layers and torch.equal(expected / expected.sum(), shares):
                 return pooler
-    raise _refuse(
+    raise _refusal(
         path,
         "WeightedLayerPooling with these weights is not supported; need the mean of two layers",
     )
 
 
-def _check_cnn(folder: Path) -> None:
+def _require_output_per_token(folder: Path) -> None:
     """Refuse convolutions that do not give one output for each token."""
     path = folder / "cnn_config.json"
     config = read_json(path, _Entries)
@@ -393,16 +396,17 @@ def _check_cnn(folder: Path) -> None:
     )
     sizes = _entry(config, path, "kernel_sizes", list[int], [1, 3, 5])
     strides = checked(config.get("stride_sizes") or [], list[int], f"{path}: stride_sizes")
-    if any(size % 2 == 0 for size in sizes) or any(stride != 1 for stride in strides):
-        raise _refuse(path, "CNN with even kernel_sizes or with stride_sizes is not supported")
+    has_even_size = any(size % 2 == 0 for size in sizes)
+    if has_even_size or any(stride != 1 for stride in strides):
+        raise _refusal(path, "CNN with even kernel_sizes or with stride_sizes is not supported")
 
 
-def _check_names(config: _Entries, path: Path, kind: str) -> None:
+def _require_sentence_vector(config: _Entries, path: Path, kind: str) -> None:
     """Refuse a module that reads or writes something else than the vector of the sentence."""
-    for name in _NAMES:
+    for name in _INPUT_AND_OUTPUT:
         value = config.get(name)
         if value not in (None, "sentence_embedding"):
-            raise _refuse(
+            raise _refusal(
                 path, f"{kind} with {name} {value!r} is not supported; need sentence_embedding"
             )
 
@@ -410,8 +414,8 @@ def _check_names(config: _Entries, path: Path, kind: str) -> None:
 def _check_normalize(folder: Path) -> None:
     path = folder / "config.json"
     config = entries_of(path)
-    _require_known(config, path, *_NAMES)
-    _check_names(config, path, "Normalize")
+    _require_known(config, path, *_INPUT_AND_OUTPUT)
+    _require_sentence_vector(config, path, "Normalize")
 
 
 def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
@@ -423,10 +427,10 @@ def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
     path = folder / "config.json"
     config = read_json(path, _Entries)
     known = ("in_features", "out_features", "bias", "activation_function", "use_residual")
-    _warn_unknown(config, path, progress, *known, *_NAMES)
-    _check_names(config, path, "Dense")
+    _warn_unknown(config, path, progress, *known, *_INPUT_AND_OUTPUT)
+    _require_sentence_vector(config, path, "Dense")
     if config.get("use_residual"):
-        raise _refuse(path, "Dense with use_residual is not supported")
+        raise _refusal(path, "Dense with use_residual is not supported")
     name = _entry(config, path, "activation_function", str, "torch.nn.Tanh")
     if not name.startswith("torch."):
         progress.warn(
@@ -435,5 +439,5 @@ def _dense_has_tanh(folder: Path, progress: Progress) -> bool:
         )
         return True
     if name not in _HAS_TANH:
-        raise _refuse(path, f"Dense with {name} is not supported; need {', '.join(_HAS_TANH)}")
+        raise _refusal(path, f"Dense with {name} is not supported; need {', '.join(_HAS_TANH)}")
     return _HAS_TANH[name]

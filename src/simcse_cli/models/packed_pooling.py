@@ -30,9 +30,9 @@ def packed_vectors(
 ) -> Tensor:
     """Return sentence vectors before any head, ``(R, H)`` in float32 or wider, in order of rows.
 
-    Pooling ignores the first ``n_skipped`` tokens of each row, as in ``pool``; every row must have
-    more tokens than that. ``dtype`` is as in ``PackedBackbone.hidden_states``. ``mask_id`` is the
-    id of [MASK], which only the pooler ``mask`` reads.
+    Pooling ignores the first ``n_skipped`` tokens of each row; every row must have more tokens than
+    that. ``dtype`` is the type of matrix products, by default that of autocast or of the weights.
+    ``mask_id`` is the id of [MASK], which only the pooler ``mask`` reads.
     """
     tokens = packed_ahead(packed, rows).tokens
     spec = POOLERS[pooler]
@@ -49,14 +49,15 @@ def packed_vectors(
             pooled = _means_by_group(layers, tokens, slice(n_skipped, stop))
     else:
         pooled = wide(packed.first_token_states(tokens, dtype=dtype))
+    # Undo the order in which the rows were packed.
     return pooled.index_select(0, tokens.order.argsort())
 
 
 def _at_masks(states: Tensor, tokens: PackedTokens, mask_id: int) -> Tensor:
     """Return the state of each row's last [MASK]."""
-    # Each group has rows of one length. The ids are grouped like states, of width 1.
-    by_group = zip(tokens.rows(wide(states)), tokens.rows(tokens.ids[:, None]), strict=True)
-    return torch.cat([at_last(block, ids.squeeze(2) == mask_id) for block, ids in by_group])
+    # Each group has rows of one length. The ids are grouped as if they were states of width 1.
+    groups = zip(tokens.rows(wide(states)), tokens.rows(tokens.ids[:, None]), strict=True)
+    return torch.cat([at_last(block, ids.squeeze(2) == mask_id) for block, ids in groups])
 
 
 def _means_at_once(layers: list[Tensor], tokens: PackedTokens) -> Tensor:
@@ -72,6 +73,7 @@ def _means_at_once(layers: list[Tensor], tokens: PackedTokens) -> Tensor:
 def _means_by_group(layers: list[Tensor], tokens: PackedTokens, span: slice) -> Tensor:
     """Return the mean over the tokens in ``span`` of each row and over layers."""
     parts: list[Tensor] = []
+    # Each group has rows of one length: a tensor ``(rows, length, H)`` for every layer.
     for group in zip(*map(tokens.rows, layers), strict=True):
         means = [wide(layer)[:, span].mean(dim=1) for layer in group]
         parts.append(mean_of_layers(means))
@@ -81,7 +83,10 @@ def _means_by_group(layers: list[Tensor], tokens: PackedTokens, span: slice) -> 
 def packed_states(
     packed: PackedBackbone, rows: Sequence[Sequence[int]], *, dtype: torch.dtype | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the last layer's states end to end, ``(T, H)``, and where rows start, ``(R,)``."""
+    """Return the last layer's states end to end, ``(T, H)``, and where each row starts, ``(R,)``.
+
+    ``dtype`` is the type of matrix products, None for that of autocast or of the weights.
+    """
     tokens = packed_ahead(packed, rows).tokens
     (states,) = packed.hidden_states(tokens, dtype=dtype)
     return wide(states), tokens.first_tokens().index_select(0, tokens.order.argsort())

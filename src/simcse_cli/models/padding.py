@@ -34,12 +34,11 @@ class PaddedRows(Sequence[Sequence[int]]):
         return self._rows[index]
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Return ids and mask as ``pad`` would, up to the longest row."""
+        """Return ids and mask as ``pad`` would; those of a slice are cut to its longest row."""
         length = max(map(len, self._rows))
         return self._ids[:, :length], self._mask[:, :length]
 
     def pin_memory(self) -> "PaddedRows":
-        """Return the rows in pinned memory."""
         return PaddedRows(self._rows, self._ids.pin_memory(), self._mask.pin_memory())
 
     def to(self, device: torch.device) -> "PaddedRows":
@@ -72,9 +71,9 @@ def token_batches(
 ) -> Iterator[list[int]]:
     """Yield row positions in batches of similar length that stay within ``batch_tokens``.
 
-    The longest come first, so that memory peaks at once; a row longer than the budget gets its own
-    batch. With ``padded``, every row counts as long as the longest of its batch; with ``alike``, a
-    batch has rows of one length.
+    The longest rows come first, so that memory peaks in the first batch; a row of more than
+    ``batch_tokens`` gets a batch for itself. With ``padded``, every row counts as many tokens as
+    the longest row of its batch; with ``alike``, all rows of a batch have the same length.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))

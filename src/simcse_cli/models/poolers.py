@@ -66,6 +66,7 @@ POOLERS = {
 
 
 def without_head(pooler: Pooler) -> Pooler:
+    """Return the pooler that stops before the head of this pooler, or the same if it has none."""
     return POOLERS[pooler].headless or pooler
 
 
@@ -89,8 +90,8 @@ def pool(
 
     Args:
         pooler: ``cls`` and ``cls_before_pooler`` differ only by the head that follows.
-        hidden_states: embedding output first, then one ``(B, L, D)`` tensor per layer; poolers of
-            the last layer need no other.
+        hidden_states: embedding output first, then one ``(B, L, D)`` tensor per layer; a pooler of
+            the last layer needs this layer alone.
         attention_mask: ``(B, L)``, 1 on real tokens.
         n_skipped: leading tokens of each row that do not count (a prompt that pooling ignores).
         is_mask: ``(B, L)``, true on [MASK]; only ``mask`` reads it.

@@ -78,13 +78,15 @@ class PrecomputedVectors:
     """
 
     def __init__(self, embeddings: Path | str, sentences: Path | str) -> None:
-        self._files = (require_file(embeddings), require_file(sentences))
+        self._embeddings_file = require_file(embeddings)
+        self._sentences_file = require_file(sentences)
         self.name = Path(embeddings).name
         self._matrix = read_matrix(embeddings)
         self._rows: dict[str, int] = {}
         n_lines = 0
         for n_lines, line in enumerate(iter_lines(sentences), start=1):
-            self._rows.setdefault(_key(line), n_lines - 1)
+            row = n_lines - 1
+            self._rows.setdefault(_key(line), row)
         if n_lines != len(self._matrix):
             raise DataError(
                 f"{embeddings} holds {len(self._matrix):,} vectors for the {n_lines:,} lines "
@@ -96,14 +98,14 @@ class PrecomputedVectors:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the embeddings file."""
-        return sha256_file(self._files[0])
+        return sha256_file(self._embeddings_file)
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Floats32:
         """Return the vectors of the sentences, ``(len(sentences), D)``."""
         missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
         if missing:
             raise DataError(
-                f"{self._files[1]} lacks {len(set(missing)):,} sentences, the first is "
+                f"{self._sentences_file} lacks {len(set(missing)):,} sentences, the first is "
                 f"{missing[0]!r}",
                 hint=_HOW_TO_LIST,
             )
@@ -111,7 +113,8 @@ class PrecomputedVectors:
         vectors = np.asarray(self._matrix[rows], dtype=np.float32)
         broken = ~np.isfinite(vectors).all(axis=1)
         if broken.any():
-            raise DataError(f"{self._files[0]}, row {int(rows[broken][0])}: a value is not finite")
+            row = int(rows[broken][0])
+            raise DataError(f"{self._embeddings_file}, row {row}: a value is not finite")
         return vectors
 
 

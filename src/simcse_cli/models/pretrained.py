@@ -56,7 +56,7 @@ def _transformers() -> ModuleType:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence the progress bars of transformers, and its warnings; callers check what they need."""
+    """Silence the progress bars and warnings of transformers; callers look for problems."""
     logging = _transformers().utils.logging
     verbosity = logging.get_verbosity()
     had_bars = logging.is_progress_bar_enabled()
@@ -198,11 +198,11 @@ def _require_encoder(folder: Path, config: Any) -> None:
 def _require_text_alone(folder: Path, backbone: Any) -> None:
     """Refuse an architecture whose forward pass needs more than the sub-words of a text."""
     kind = backbone.config.model_type
-    need = (1, 3, backbone.config.hidden_size)
+    needed_shape = (1, 3, backbone.config.hidden_size)
     try:
-        shape = tuple(_states(backbone, 3).shape)
-        if shape != need:
-            raise ValueError(f"states of shape {shape}, need {need}")
+        shape = tuple(_states(backbone, length=3).shape)
+        if shape != needed_shape:
+            raise ValueError(f"states of shape {shape}, need {needed_shape}")
     except Exception as error:  # whatever its code raises without the rest of its input
         raise CheckpointError(
             f"{folder}: {kind} gives no states for the sub-words of a text alone "
@@ -259,7 +259,7 @@ def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[N
 
 
 def _reads_only_backwards(model_type: str) -> bool:
-    """Tell whether transformers has only a causal language model of an architecture, no masked one.
+    """Tell whether transformers has a causal language model of an architecture but no masked one.
 
     XLNet does not count: without its masks for generation, its tokens see the whole text.
     """
@@ -382,12 +382,12 @@ class MlmHead(nn.Module):
         return self.head(tokens)  # type: ignore[no-any-return]
 
     def load_pretrained(self, folder: str) -> bool:
-        """Copy the head of a checkpoint, and return True; return False if it has none."""
+        """Copy the head of a checkpoint and return True; return False if there is no head."""
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, output_loading_info=True, **FROM_FOLDER
         )
         prefix, head = _head_of(model)
-        # The decoder may be missing in the files: its matrix is the embedding there.
+        # The files may lack the decoder, whose matrix is then the embedding, but no other weight.
         for key in info["missing_keys"]:
             if key.startswith(f"{prefix}.") and "decoder" not in key:
                 return False
@@ -435,4 +435,6 @@ def _head_of(model: Any) -> tuple[str, nn.Module]:
 
 def _decoder_path(head: nn.Module) -> str:
     """Return the dotted name of the last linear layer, which maps to the vocabulary."""
-    return str([name for name, module in head.named_modules() if isinstance(module, nn.Linear)][-1])
+    modules = head.named_modules()
+    linear_layers = [name for name, module in modules if isinstance(module, nn.Linear)]
+    return str(linear_layers[-1])

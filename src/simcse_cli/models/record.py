@@ -28,7 +28,7 @@ class ModelRecord:
         head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
         head_tanh: whether the head ends in tanh.
         normalize: whether the model scales its vectors to length 1.
-        max_length: most sub-words a sentence; None for the limit of the tokenizer and the
+        max_length: most sub-words of a sentence; None for the limit of the tokenizer and the
             transformer.
         cnn_folder: subfolder with convolutions over the token states (IS-BERT); None without.
         include_prompt: whether pooling counts the tokens of a prompt.
@@ -144,9 +144,10 @@ def entries_of(path: Path) -> dict[str, Any]:
 
 
 def read_fields(path: Path, kind: type[_K]) -> _K:
-    """Return a dataclass made from the JSON object in a file, whose other entries are ignored.
+    """Return a dataclass made from the JSON object in a file.
 
-    A missing file counts as an empty object.
+    Entries that are no fields of the dataclass are ignored. A missing file counts as an empty
+    object.
     """
     entries = entries_of(path)
     names = [attribute.name for attribute in fields(cast(Any, kind))]

@@ -50,7 +50,7 @@ _HUB_FILES = [
     "[0-9]_*/model.safetensors",
     "Dense/model.safetensors",
 ]
-_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
+_KINDS_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout")
 
 
 def bundled_minilm() -> Path | None:
@@ -103,7 +103,7 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
         folder = bundled_minilm()
         if folder is not None:
             return folder
-    if plain.startswith((".", "/", "~")) or plain.count("/") > 1:
+    if plain.startswith((".", "/", "~")) or plain.count("/") > 1:  # looks like a path
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
     return _download(hub_name, revision or None, progress)
 
@@ -124,7 +124,7 @@ def commit_of(folder: Path) -> str | None:
 def is_local(name: str) -> bool:
     """Tell whether a model opens without the Hub.
 
-    A folder does, and so does MiniLM if its package is installed.
+    A folder does, and so does MiniLM if the package of its weights is installed.
     """
     if Path(name).exists():
         return True
@@ -167,7 +167,7 @@ def _model_folder(path: Path) -> Path:
     )
 
 
-def _local_choices() -> str:
+def _local_hint() -> str:
     choices = "use a local folder, or --model minilm"
     if importlib.util.find_spec(_MINILM_PACKAGE) is not None:
         return choices
@@ -194,7 +194,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
     except HFValidationError as error:
         raise CheckpointError(
-            f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_choices()
+            f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_hint()
         ) from error
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
@@ -207,7 +207,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
 def _older_weights(folder: Path) -> list[str]:
     """Return patterns of weight files in PyTorch's format.
 
-    They are for the modules whose weights are not there as safetensors.
+    They are for the modules of which the folder has no weights as safetensors.
     """
     path = folder / "modules.json"
     rows: Any = read_json(path) if path.is_file() else []
@@ -218,9 +218,9 @@ def _older_weights(folder: Path) -> list[str]:
         if not isinstance(row, dict):
             continue
         kind = str(row.get("type")).rpartition(".")[2]
-        if kind not in _WITHOUT_WEIGHTS:
+        if kind not in _KINDS_WITHOUT_WEIGHTS:
             places.append(str(row.get("path", "")))
-    # Without such modules, the weights are in the folder itself.
+    # Without such modules, the weights are in the folder itself, whose place is empty.
     patterns: list[str] = []
     for place in places or [""]:
         if not any((folder / place).glob("*.safetensors")):
@@ -235,10 +235,10 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
         return CheckpointError(
             f"cannot get {pinned(hub_name, revision)} from the Hugging Face Hub: "
             f"{reason_of(error)}",
-            hint=f"repeat the command, or {_local_choices()}",
+            hint=f"repeat the command, or {_local_hint()}",
         )
     message, hint = failure
-    suggestion = did_you_mean(hub_name, ALIASES, hint or _local_choices(), cutoff=0.8)
+    suggestion = did_you_mean(hub_name, ALIASES, hint or _local_hint(), cutoff=0.8)
     if not revision:
         message = f"no such folder, and {message}"
     return CheckpointError(message, hint=suggestion)

@@ -17,6 +17,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.progress import Progress
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Settings that say where the files of a tokenizer are; no sub-word depends on them.
 _PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file")
 NO_LIMIT = 2**31 - 1
 """The length of a model that reads texts of any length."""
@@ -62,11 +63,11 @@ class Tokens:
 
     def __post_init__(self) -> None:
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
-        self._check_vocabulary()
+        self._require_known_vocabulary()
 
-    def _check_vocabulary(self) -> None:
+    def _require_known_vocabulary(self) -> None:
         """Raise CheckpointError if the tokenizer gives sub-words unknown to the weights."""
-        rust = self._rust_tokenizer(None)
+        rust = self._rust_tokenizer(limit=None)
         if rust is None:
             n_words = len(self.tokenizer)
         else:
@@ -86,7 +87,7 @@ class Tokens:
         The same rule for special tokens can be written in several ways in a file, so the rule is
         described by the ids of a short text with its special tokens.
         """
-        rust = self._rust_tokenizer(None)
+        rust = self._rust_tokenizer(limit=None)
         if rust is None:
             settings: dict[str, str] = {}
             for name, value in vars(self.tokenizer).get("init_kwargs", {}).items():
@@ -106,9 +107,9 @@ class Tokens:
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token (0 for a tokenizer without one; padding is masked anyway).
+        """Id of the padding token; 0 if the tokenizer has none, as padding is masked anyway.
 
-        An empty text becomes this token if the tokenizer adds no special ones.
+        An empty text becomes this token if the tokenizer adds no special tokens.
         """
         return int(self.tokenizer.pad_token_id or 0)
 
@@ -179,14 +180,15 @@ class Tokens:
 
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
         """Return how many tokens come before a text, the prompt included, and how many after it."""
-        rust = self._rust_tokenizer(None)
+        rust = self._rust_tokenizer(limit=None)
         if rust is None:
             mask = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         else:
             mask = rust.encode("a").special_tokens_mask
         # The mask has 1 for special tokens; those at its end come after the text.
         n_after = sum(itertools.takewhile(bool, reversed(mask)))
-        n_before = len(self.ids([prompt], None)[0]) - n_after
+        # The prompt alone is read with all special tokens, those after the text included.
+        n_before = len(self.ids([prompt], limit=None)[0]) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
                 f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones "
@@ -205,7 +207,7 @@ class Tokens:
         candidates = [position for position, row in enumerate(rows) if len(row) >= limit]
         if not candidates:
             return {}
-        uncut = self.ids([texts[position] for position in candidates], None)
+        uncut = self.ids([texts[position] for position in candidates], limit=None)
         pairs = zip(candidates, uncut, strict=True)
         return {position: ids for position, ids in pairs if len(ids) > limit}
 
@@ -234,7 +236,7 @@ def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[
     before = ids[:n_before]
     after = ids[end:]
     room = limit - n_before - n_after
-    pieces = []
+    pieces: list[list[int]] = []
     for start in range(n_before, end, room):
         stop = min(start + room, end)
         pieces.append(before + ids[start:stop] + after)

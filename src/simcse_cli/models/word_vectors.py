@@ -62,9 +62,10 @@ class WordVectors:
 
     def load(self, words: Sequence[str]) -> None:
         """Read the vectors of ``words`` in file order, which is the fastest."""
-        new = sorted((self._places[word], word) for word in set(words) - self._vectors.keys())
+        missing = set(words) - self._vectors.keys()
+        in_file_order = sorted((self._places[word], word) for word in missing)
         with self.path.open("rb") as stream:
-            for place, word in new:
+            for place, word in in_file_order:
                 stream.seek(place)
                 self._vectors[word] = self._parse(stream.readline(), word)
 
@@ -80,16 +81,16 @@ class WordVectors:
     def _scan(self) -> tuple[int, dict[str, int]]:
         """Return the dimension and the byte at which the line of each word starts."""
         places: dict[str, int] = {}
-        dim = n_announced = number = stop = 0
+        dim = n_announced = line_number = n_bytes_read = 0
 
         # Only the places of lines are kept, because few of the words will be looked up.
         with self.path.open("rb") as stream:
-            for number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
-                place = stop
-                stop += len(full_line)
+            for line_number, full_line in enumerate(raw_lines(stream, str(self.path)), start=1):
+                place = n_bytes_read
+                n_bytes_read += len(full_line)
                 line = full_line.rstrip()
                 n_values = line.count(b" ")
-                if number == 1 and _is_header(line):
+                if line_number == 1 and _is_header(line):
                     n_announced, dim = map(int, line.split())
                     continue
                 # Without a header, the first line gives the dimension.
@@ -97,11 +98,11 @@ class WordVectors:
                 word = line.partition(b" ")[0]
                 # A word with spaces is skipped, as no token equals it; any other line is an error.
                 if n_values != dim or not dim:
-                    self._check_spaced_word(line, number, dim)
+                    self._check_spaced_word(line, line_number, dim)
                     continue
                 if b"\0" in word:
                     raise DataError(
-                        f"{self.path}, line {number}: a NUL byte; this is a binary file",
+                        f"{self.path}, line {line_number}: a NUL byte; this is a binary file",
                         hint=_TEXT_HINT,
                     )
                 places[word.decode("utf-8", errors="replace")] = place
@@ -109,15 +110,16 @@ class WordVectors:
         # Refuse a file that is empty or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
-        if number - 1 < n_announced:
+        n_words = line_number - 1  # after a header
+        if n_words < n_announced:
             raise DataError(
-                f"{self.path} ends after {number - 1:,} of the {n_announced:,} words that its "
+                f"{self.path} ends after {n_words:,} of the {n_announced:,} words that its "
                 "header announces",
                 hint="it was cut off; download or unpack it again",
             )
         return dim, places
 
-    def _check_spaced_word(self, line: bytes, number: int, dim: int) -> None:
+    def _check_spaced_word(self, line: bytes, line_number: int, dim: int) -> None:
         """Raise DataError unless a line is a word with spaces and as many numbers as needed.
 
         If all further parts of the word are numbers, the line has too many values instead.
@@ -126,7 +128,7 @@ class WordVectors:
         rest_of_word = fields[1 : len(fields) - dim]
         if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in rest_of_word):
             raise DataError(
-                f"{self.path}, line {number}: {len(fields) - 1} values, need {dim or 1}",
+                f"{self.path}, line {line_number}: {len(fields) - 1} values, need {dim or 1}",
                 hint=_TEXT_HINT,
             )
 
