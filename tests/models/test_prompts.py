@@ -5,6 +5,8 @@ import warnings
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from helpers import SENTENCES, build_tiny_model, plain_vectors
 from simcse_cli.errors import CheckpointError, ConfigError
@@ -12,6 +14,7 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, Use, encode, with_use
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.record import PROMPTS_FILE
+from simcse_cli.models.tokens import Tokens, in_windows
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import LongTexts
 
@@ -175,6 +178,19 @@ def test_long_mean_is_the_mean_of_windows_by_their_sub_words(tiny_model_dir, is_
     expected = 5 * units[0] + 5 * units[1] + 3 * units[2]
     expected /= np.linalg.norm(expected)
     np.testing.assert_allclose(encode(encoder, texts, use)[1], expected, atol=1e-5)
+
+
+def test_windows_of_a_tokenizer_without_special_tokens_share_none():
+    words = {word: number for number, word in enumerate(["pad", "a", "b", "c", "d", "e"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="pad"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="pad")
+    tokens = Tokens(fast, max_length=2, n_known=len(words), name="plain")
+    frame = tokens.frame("", 2)
+    assert frame == (0, 0)
+    (ids,) = tokens.ids(["a b c d e"], limit=None)
+    assert in_windows(ids, frame, 2) == [[1, 2], [3, 4], [5]]
+    assert tokens.frame("a b", 5) == (2, 0)
 
 
 @pytest.mark.parametrize("is_fast", [True, False])

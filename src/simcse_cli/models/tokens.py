@@ -180,21 +180,24 @@ class Tokens:
 
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
         """Return how many tokens come before a text, the prompt included, and how many after it."""
-        rust = self._rust_tokenizer(limit=None)
-        if rust is None:
-            mask = self.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-        else:
-            mask = rust.encode("a").special_tokens_mask
-        # The mask has 1 for special tokens; those at its end come after the text.
-        n_after = sum(itertools.takewhile(bool, reversed(mask)))
+        # The special tokens at the end of a text come after it.
+        n_after = sum(itertools.takewhile(bool, reversed(self._special_mask("a"))))
         # The prompt alone is read with all special tokens, those after the text included.
-        n_before = len(self.ids([prompt], limit=None)[0]) - n_after
+        n_before = len(self._special_mask(prompt)) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
                 f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones "
                 f"leave no room for a text, {self.name} reads {limit}"
             )
         return n_before, n_after
+
+    def _special_mask(self, text: str) -> list[int]:
+        """Return, for each token of a text, 1 if it is a special token and 0 otherwise."""
+        rust = self._rust_tokenizer(limit=None)
+        if rust is None:
+            encoding = self.tokenizer(text, return_special_tokens_mask=True)
+            return list(encoding["special_tokens_mask"])
+        return list(rust.encode(text).special_tokens_mask)
 
     def longer_than(
         self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
