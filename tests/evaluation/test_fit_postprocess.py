@@ -10,11 +10,11 @@ from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.evaluation.fit_postprocess import (
     PostprocessPlan,
+    described_per_task,
     file_examples,
     fit_postprocessor,
     nli_examples,
     open_with_postprocess,
-    per_task_name,
     per_task_postprocess,
     plan_postprocess,
     sample_examples,
@@ -316,7 +316,7 @@ def test_each_task_is_fitted_on_its_own_pairs_and_each_sentence_encoded_once(sts
 
 
 def test_results_name_a_post_processor_of_each_task():
-    named = per_task_name(ENCODER, replace(WHITENING, source="target"))
+    named = described_per_task(ENCODER, replace(WHITENING, source="target"))
     assert named.name == "e + whitening:2 (x)"
     assert named.postprocess == {
         "name": "whitening",

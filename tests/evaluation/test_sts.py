@@ -31,7 +31,7 @@ def letters(sentences):
 
 
 def own_pairs(path):
-    return StsSuite.of_options(StsOptions(pair_file=[path]), "test", SilentProgress()).own
+    return StsSuite.of_options(StsOptions(pair_file=[path]), "test", SilentProgress()).own_tasks
 
 
 def plain_score(data_dir, task, encode):
@@ -106,11 +106,14 @@ def test_a_pair_file_is_scored_whatever_the_folder(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("left,right,score\nabc,abd,2\naab,aac,3\nxyz,abc,1\n")
     own = own_pairs(path)
-    result = evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["own"], own=own))
-    assert result.scores["own"] == evaluate_sts(letters, StsSuite(None, ["own"], own=own)).average
+    result = evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["own"], own_tasks=own))
+    assert (
+        result.scores["own"]
+        == evaluate_sts(letters, StsSuite(None, ["own"], own_tasks=own)).average
+    )
     assert result.average == pytest.approx(stats.spearmanr([2 / 3, 0.8, 0.0], [2, 3, 1]).statistic)
     with pytest.raises(DataError, match="need a SentEval data folder"):
-        evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["STS12", "own"], own=own))
+        evaluate_sts(letters, StsSuite(tmp_path / "nothing", ["STS12", "own"], own_tasks=own))
 
 
 def test_a_task_without_the_split_is_left_out(sts_folder):
@@ -136,7 +139,7 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     pairs.write_text("left,right,score\na,b,1\nc,d,2\n")
     own = own_pairs(pairs)
     setting = STS_SETTINGS[StsProtocol.SIMCSE]
-    key = StsSuite(sts_folder, ["STS12", "own"], own=own).key(setting)
+    key = StsSuite(sts_folder, ["STS12", "own"], own_tasks=own).key(setting)
     assert len(key.pop("files")) == 2 * len(STS_SUBSETS["STS12"])
     assert key == {
         "version": sts._RESULT_VERSION,
@@ -155,7 +158,7 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
     assert set(trained) - set(plain) == {"SICK_train.txt", "SICK_trial.txt"}
     (sts_folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
     assert "SICK_trial.txt" not in StsSuite(sts_folder, sick, "all").key(setting)["files"]
-    assert StsSuite(None, ["own"], own=own).key(setting)["files"] == {}
+    assert StsSuite(None, ["own"], own_tasks=own).key(setting)["files"] == {}
 
 
 PUBLISHED = {"STS12": 72.37, "STS13": 80.60, "STS16": 78.99, "STSBenchmark": 82.03}
@@ -294,7 +297,7 @@ def test_a_task_without_score_says_why(gold, why, tmp_path):
     told = SilentProgress()
     result = evaluate_sts(
         lambda texts: np.ones((len(texts), 2), np.float32),
-        StsSuite(None, ["own"], own=own_pairs(path)),
+        StsSuite(None, ["own"], own_tasks=own_pairs(path)),
         progress=told,
     )
     assert result.average is None

@@ -98,7 +98,7 @@ def test_second_call_computes_nothing(senteval, tmp_path, monkeypatch):
 
 def test_task_files_stand_beside_the_tasks_of_a_folder(senteval):
     own = dataclasses.replace(read_transfer_task(senteval, "MR"), name="own")
-    scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), own={"own": own}).tasks
+    scores = evaluate(HashingEncoder(), senteval, tasks=("own", "CR"), own_tasks={"own": own}).tasks
     assert [score.n for score in scores.values()] == [len(own.left), 110]
 
 

@@ -19,7 +19,7 @@ def alignment(left: AnyFloats, right: AnyFloats) -> float:
     Source: Wang and Isola 2020, the alignment loss with exponent 2. For unit vectors it equals
     ``2 - 2 * mean cosine``: 0 for identical pairs, 2 for orthogonal ones, 4 for opposite ones.
 
-    Rows ``(N, D)`` have any norm; row i of ``right`` is the positive of row i of ``left``.
+    The rows ``(N, D)`` may have any norm; row i of ``right`` is the positive of row i of ``left``.
     """
     if left.shape != right.shape or left.ndim != 2 or len(left) == 0:
         raise ValueError(
@@ -30,7 +30,7 @@ def alignment(left: AnyFloats, right: AnyFloats) -> float:
 
 
 def is_positive(gold: AnyFloats) -> Booleans:
-    """Return which pairs are positive: those rated above 4 of 5, or above 80% of another scale.
+    """Return a mask of the positive pairs, which are rated above 4 of 5, or 80% of another scale.
 
     Source: Gao et al. 2021, section 3, for 0 to 5.
     """
@@ -39,10 +39,10 @@ def is_positive(gold: AnyFloats) -> Booleans:
 
 
 def rating_scale(gold: AnyFloats) -> tuple[float, float]:
-    """Return both ends of the scale of some ratings.
+    """Return the lower and the upper end of the scale that some ratings use.
 
-    It begins at 0, or at the lowest rating if that is below, and ends at 1, 5, 10 or 100, or at the
-    highest rating if that is above.
+    The lower end is 0, or the lowest rating if that is below 0. The upper end is the first of 1, 5,
+    10 and 100 that no rating exceeds, or the highest rating if it exceeds 100.
     """
     low = min(0.0, float(gold.min(initial=0.0)))
     high = float(gold.max(initial=low))
@@ -53,7 +53,7 @@ def rating_scale(gold: AnyFloats) -> tuple[float, float]:
 
 
 def rated_above(gold: AnyFloats) -> str:
-    """Return the rating above which pairs are positive, in words."""
+    """Return the rating above which pairs are positive, as a text such as "80% of the scale"."""
     if rating_scale(gold) == (0.0, 5.0):
         return "4"
     return f"{POSITIVE_SHARE:.0%} of the scale"
@@ -67,9 +67,9 @@ def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) ->
         log of the mean over i < j of exp(-t * |u_i - u_j|^2)
 
     Each pair counts once, a row never pairs with itself, and equal rows are pairs at distance 0.
-    The value is exact: tiles of ``block_rows`` squared are computed one by one, so memory beside
-    the vectors is ``O(block_rows^2)``. The sum is kept relative to the largest term, so that a
-    large ``t`` does not underflow.
+    The value is exact: tiles of ``block_rows`` by ``block_rows`` pairs are computed one by one, to
+    save memory. The sum is kept relative to the largest term, so that a large ``t`` does not
+    underflow.
 
     ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and
     figure of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for
@@ -92,12 +92,12 @@ def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) ->
 
 
 def _pair_exponents(units: Floats, t: float, block_rows: int) -> Iterator[Floats]:
-    """Yield ``-t * squared distance`` of every unordered pair once, tile by tile."""
+    """Yield ``-t * squared distance`` of every unordered pair of rows once, tile by tile."""
     squared_norms = np.einsum("nd,nd->n", units, units)
-    for top in range(0, len(units), block_rows):
-        rows = slice(top, top + block_rows)
-        for first in range(top, len(units), block_rows):
-            columns = slice(first, first + block_rows)
+    for first_row in range(0, len(units), block_rows):
+        rows = slice(first_row, first_row + block_rows)
+        for first_column in range(first_row, len(units), block_rows):
+            columns = slice(first_column, first_column + block_rows)
             # -|u - v|^2 = 2 u.v - |u|^2 - |v|^2, which rounding must not make positive.
             tile = units[rows] @ units[columns].T
             tile *= 2
@@ -106,7 +106,7 @@ def _pair_exponents(units: Floats, t: float, block_rows: int) -> Iterator[Floats
             np.minimum(tile, 0, out=tile)
             tile *= t
             # A tile on the diagonal has each pair twice, and rows with themselves.
-            if first == top:
+            if first_column == first_row:
                 tile = tile[np.triu_indices(len(tile), k=1)]
             if tile.size:
                 yield tile
@@ -116,9 +116,9 @@ def mean_cosine(vectors: AnyFloats) -> float:
     """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
 
     Source: Ethayarajh 2019, who measures anisotropy as the mean cosine of random texts; here the
-    mean is exact. With u_i the rows, scaled to length 1, the sum over all pairs is
+    mean is exact. With u_i the N rows, scaled to length 1, it is
 
-        (|sum_i u_i|^2 - sum_i |u_i|^2) / 2
+        (|sum_i u_i|^2 - sum_i |u_i|^2) / (N (N - 1))
 
     Orthogonal rows give 0, equal rows give 1.
     """

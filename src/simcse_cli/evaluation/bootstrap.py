@@ -18,7 +18,7 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Centred = Callable[[Floats], Floats]
-"""Maps counts ``(n, R)`` to the centred values of a variable in each resample, ``(n, R)``."""
+"""Maps the counts of R resamples to centred values of the n pairs, both ``(n, R)``."""
 N_RESAMPLES = 1000
 LEVEL = 0.95
 _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
@@ -35,9 +35,9 @@ def task_generator(task: str, seed: int) -> np.random.Generator:
 
 
 def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Yield blocks ``(n, R)`` of counts, ``n_resamples`` columns in all; each column sums to ``n``.
+    """Yield counts in blocks ``(n, R)``, with ``n_resamples`` columns in all.
 
-    A column counts how often each of the ``n`` pairs occurs in one resample, drawn with
+    A column is one resample: it says how often each of the ``n`` pairs occurs in ``n`` draws with
     replacement.
     """
     columns_per_block = max(1, _BLOCK_CELLS // n)
@@ -61,27 +61,27 @@ class ResampledCorrelation:
         if gold.size < 2 or any(vector.shape != gold.shape for vector in scores):
             shapes = ", ".join(str(vector.shape) for vector in (*scores, gold))
             raise ValueError(f"need vectors of one length, at least 2, got shapes {shapes}")
-        variable = _ranks if metric is Metric.SPEARMAN else _values
-        self._scores = [variable(vector) for vector in scores]
-        self._gold = variable(gold)
+        centred_by = _ranks if metric is Metric.SPEARMAN else _values
+        self._scores_of_models = [centred_by(vector) for vector in scores]
+        self._gold = centred_by(gold)
         self._n = gold.size
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
-        # The values are centred, so weighted sums of products are covariances, up to a factor that
-        # cancels out.
+        # The values are centred, so sums of products weighted by the counts are covariances, up to
+        # a factor that cancels out.
         gold = self._gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
-        correlations = np.zeros((len(self._scores), counts.shape[1]))
-        for row, variable in zip(correlations, self._scores, strict=True):
-            scores = variable(counts)
+        correlations = np.zeros((len(self._scores_of_models), counts.shape[1]))
+        for row, centred_scores in zip(correlations, self._scores_of_models, strict=True):
+            scores = centred_scores(counts)
             scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
             np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=scale > 0)
         return correlations
 
     def observed(self) -> Floats:
-        """Return ``(models,)``, the correlations of the data themselves: every pair once."""
+        """Return the correlations ``(models,)`` of the data, in which every pair occurs once."""
         return self(np.ones((self._n, 1)))[:, 0]
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
@@ -104,11 +104,12 @@ def _ranks(values: Floats) -> Centred:
     Equal values share the mean of their ranks.
     """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    # In ascending order of the values, each group of equal values begins at its start.
     order = np.argsort(group, kind="stable")
     starts = np.cumsum(sizes) - sizes
 
     def centred(counts: Floats) -> Floats:
-        drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups of equal values, R)
+        drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups, R)
         drawn_up_to = np.cumsum(drawn, axis=0)
         # The ranks of a group of equal values end at drawn_up_to, so their mean is
         #     drawn_up_to - (drawn - 1) / 2
@@ -165,16 +166,17 @@ def resample_sts(
     scores = []
     for predicted, gold in parts:
         correlation = ResampledCorrelation(predicted, gold=gold, metric=metric)
-        scores.append(correlation.draw(n_resamples, rng)[0])
+        (drawn,) = correlation.draw(n_resamples, rng)  # of the only model
+        scores.append(drawn)
     return np.average(scores, axis=0, weights=weights)
 
 
 def resample_accuracy(
     task: str, correct: Booleans, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return ``(R,)`` resampled accuracies.
+    """Return ``(R,)`` accuracies of resamples; ``correct`` marks the correctly classified examples.
 
-    The hits are binomial, because N examples are drawn with replacement.
+    Since examples are drawn with replacement, the number of correct ones is binomial.
     """
     rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
@@ -183,7 +185,7 @@ def resample_accuracy(
 def resample_means(
     task: str, values: Floats, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return ``(measures, R)`` resampled means of ``(measures, n)`` values of the same examples."""
+    """Return means ``(measures, R)`` of ``values`` ``(measures, n)`` over resampled examples."""
     blocks = resample_counts(values.shape[1], n_resamples, task_generator(task, seed))
     sums = np.hstack([values @ counts for counts in blocks])
     return np.asarray(sums / values.shape[1])
@@ -195,8 +197,8 @@ def resample_means(
 class PairedSample(NamedTuple):
     """The same pairs scored by two systems.
 
-    The gold scores are ``(n,)``. Those of a system are ``(n,)`` or, with several seeds, ``(seeds,
-    n)``.
+    The gold scores are ``(n,)``. The scores of a system are ``(n,)``, or ``(seeds, n)`` if it has
+    several seeds.
     """
 
     gold: Floats
@@ -206,7 +208,7 @@ class PairedSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Discordance:
-    """The number of examples, of the same ``n``, that only one of two classifiers gets right."""
+    """How many of ``n`` examples are classified correctly by only one of two classifiers."""
 
     n_only_candidate: int
     n_only_baseline: int
@@ -215,12 +217,12 @@ class Discordance:
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Candidate minus baseline in fractions, with a 95% interval and a two-sided p-value.
+    """The score of a candidate minus that of a baseline, with a 95% interval and p-values.
 
-    ``n_pairs`` counts the examples: scored sentence pairs, classified texts or queries. ``p_value``
-    is that of the bootstrap over the examples. If both systems have several seeds, ``n_seeds`` is
-    the smaller number of seeds, ``p_seeds`` is that of the t-test over seeds, and ``p_both`` and
-    the interval account for seeds and examples together.
+    Scores are fractions. ``n_pairs`` counts the examples: scored sentence pairs, classified texts
+    or queries. The two-sided ``p_value`` comes from the bootstrap over the examples. If both
+    systems have several seeds, ``n_seeds`` is the smaller number of seeds, ``p_seeds`` comes from
+    the t-test over seeds, and ``p_both`` and the interval account for seeds and examples together.
     """
 
     difference: float
@@ -234,7 +236,7 @@ class PairedTest:
 
     @property
     def p_decisive(self) -> float:
-        """The p-value for seeds and examples together if there is one, else the bootstrap's."""
+        """The p-value for seeds and examples together; that of the bootstrap if there is none."""
         return self.p_value if self.p_both is None else self.p_both
 
     def examples(self, unit: str) -> str:
@@ -245,8 +247,9 @@ class PairedTest:
     def verdict(self, p_value: float, baseline: str, unit: str) -> str:
         """Return in words what the test says; the p-value may be corrected for several tests.
 
-        0.012 and 0.023 with p = 0.01 are "better than base by 1.2 to 2.3 points"; any p of 5% or
-        more is "no difference from base that 1,379 pairs could show".
+        An interval from 0.012 to 0.023 with p = 0.01 is "better than base by 1.2 to 2.3 points". A
+        p of 5% or more, or an interval that contains 0, is "no difference from base that
+        1,379 pairs could show".
         """
         if p_value >= 0.05 or self.low <= 0 <= self.high:
             return f"no difference from {baseline} that {self.examples(unit)} could show"
@@ -263,17 +266,20 @@ Tests = tuple[dict[str, PairedTest], PairedTest]
 class _Differences:
     """The differences between two systems on one task: observed, and resampled ``(R,)``.
 
-    ``seeds`` holds the scores of candidate and baseline, ``(seeds, 1 + R)`` each: the observed
-    score of a seed, then the resampled ones. It may be None if each system has a single seed.
+    ``seed_scores`` holds the scores of candidate and baseline, ``(seeds, 1 + R)`` each: the
+    observed score of a seed, then the resampled ones. It may be None if both have a single seed.
     """
 
     observed: float
     resampled: Floats
     n_pairs: int
-    seeds: tuple[Floats, Floats] | None = None
+    seed_scores: tuple[Floats, Floats] | None = None
 
     def test(self, *, by_seed: bool) -> PairedTest:
-        """Return the test over the examples or, with several seeds, also over the seeds."""
+        """Return the test over the examples and, if both systems have several seeds, over seeds.
+
+        ``by_seed`` says that equal positions of candidate and baseline are the same seed.
+        """
         # Examples alone: the bootstrap.
         low, high = np.quantile(self.resampled, [0.025, 0.975])
         n_not_above = int(np.count_nonzero(self.resampled <= 0))
@@ -282,17 +288,18 @@ class _Differences:
         n_on_smaller_side = min(n_not_above, n_not_below)
         p_value = min(1.0, 2 * (n_on_smaller_side + 1) / (self.resampled.size + 1))
         bootstrap_test = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
-        if self.seeds is None:
+        if self.seed_scores is None:
             return bootstrap_test
-        n_seeds = min(map(len, self.seeds))
+        n_seeds = min(map(len, self.seed_scores))
         if n_seeds < 2:
             return bootstrap_test
 
         # The test over seeds alone, then over seeds and examples together. The one with the larger
         # p-value gives the interval.
-        candidate, baseline = self.seeds
+        candidate, baseline = self.seed_scores
         sides = [candidate - baseline] if by_seed else [candidate, baseline]
-        seed_variance, seed_freedom = _seed_variance([side[:, 0] for side in sides])
+        observed_sides = [side[:, 0] for side in sides]
+        seed_variance, seed_freedom = _seed_variance(observed_sides)
         over_seeds = _t_interval(self.observed, seed_variance, seed_freedom)
         crossed = self._crossed_variance(sides, seed_variance, seed_freedom)
         over_both = _t_interval(self.observed, *crossed)
@@ -311,6 +318,9 @@ class _Differences:
     ) -> tuple[float, float]:
         """Return variance and degrees of freedom of the difference over seeds and examples.
 
+        ``sides`` are the scores of both systems, or the differences of paired seeds, ``(seeds, 1 +
+        R)`` each.
+
         Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is modelled as the sum of a
         mean, an effect of the seed, an effect of the example, and a residual. The variance over
         seeds contains the effect of the seed and the residual; the variance of the bootstrap
@@ -320,12 +330,13 @@ class _Differences:
         # The resamples of a seed, less their mean over seeds, vary by the residual alone.
         residual = 0.0
         for side in sides:
-            deviations = side[:, 1:] - side[:, 1:].mean(axis=0)
+            resampled = side[:, 1:]
+            deviations = resampled - resampled.mean(axis=0)
             residual += float(np.var(deviations, axis=1).sum()) / (len(side) * (len(side) - 1))
         # The bootstrap divides by n; n / (n - 1) makes its variance unbiased.
         n_free = max(self.n_pairs - 1, 1)
-        over_examples = max(float(np.var(self.resampled)) - residual, 0.0)
-        example_variance = over_examples * self.n_pairs / n_free
+        biased_variance = max(float(np.var(self.resampled)) - residual, 0.0)
+        example_variance = biased_variance * self.n_pairs / n_free
         variance = seed_variance + example_variance
         # Satterthwaite: the degrees of freedom are the squared variance over this denominator.
         denominator = seed_variance**2 / seed_freedom + example_variance**2 / n_free
@@ -335,11 +346,11 @@ class _Differences:
 
 
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
-    """Return the two-sided p-value of Student's paired t-test over seeds, or of Welch's, in [0, 1].
+    """Return the two-sided p-value of a t-test over seeds, in [0, 1].
 
-    Both arrays hold one score for each seed, at least two. With ``by_seed``, entry i of both is of
-    the same seed. Equal scores give 1; differences of (1, 2, 3) points give t = 3.46 with 2 degrees
-    of freedom, p = 0.074.
+    Both arrays hold one score for each seed, at least two. With ``by_seed``, entry i of both has
+    the same seed, and Student's paired test is used, otherwise Welch's. Equal scores give 1; paired
+    differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p = 0.074.
     """
     sides = [candidate - baseline] if by_seed else [candidate, baseline]
     return _t_interval(float(candidate.mean() - baseline.mean()), *_seed_variance(sides)).p_value
@@ -357,7 +368,8 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
     """Return the variance of a mean over seeds, and the degrees of freedom of that variance.
 
-    For two sides, both values are for the difference of the two means (Welch).
+    ``sides`` holds one or two arrays with a value for each seed. For two, the variance is that of
+    the difference of their means (Welch).
     """
     variance = denominator = 0.0
     for scores in sides:
@@ -399,11 +411,12 @@ def paired_bootstrap(
     """Return the test of each task and that of the mean over the tasks.
 
     Each resample draws pairs with replacement within each stratum, the same for all seeds of both
-    systems, whose scores are averaged over seeds. ``by_seed`` says that the seeds are paired.
+    systems, whose scores are averaged over seeds. ``by_seed`` says that seed i of both systems is
+    the same.
 
-    The p-value of the bootstrap is twice the smaller share of differences on one side of 0, where
-    the observed data count as one more resample: it lies in [2 / (n_resamples + 1), 1]. Equal
-    models give 1. The interval needs about a thousand resamples.
+    The p-value of the bootstrap is twice the share of differences up to 0 or from 0 upwards,
+    whichever is smaller. The observed data count as one more resample, so it lies in
+    [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():
@@ -422,31 +435,31 @@ def _weighted_differences(
 ) -> _Differences:
     """Return the differences on one task, whose score is the weighted mean over its strata.
 
-    A part holds the gold scores, and the scores of candidate and baseline.
+    A part is a stratum: the gold scores, and the scores of candidate and baseline.
     """
-    gains = []  # (1 + R) each
-    scores = []  # (seeds of both systems, 1 + R) each
+    gains_by_part = []  # (1 + R) each
+    scores_by_part = []  # (seeds of the candidate, then of the baseline; 1 + R) each
     n_pairs = 0
     for gold, candidate, baseline in parts:
-        candidates = np.atleast_2d(candidate)
-        n_candidates = len(candidates)
+        candidate_seeds = np.atleast_2d(candidate)
+        n_candidate = len(candidate_seeds)  # the same in all parts
         correlation = ResampledCorrelation(
-            *candidates, *np.atleast_2d(baseline), gold=gold, metric=metric
+            *candidate_seeds, *np.atleast_2d(baseline), gold=gold, metric=metric
         )
-        # Observed, then resampled.
-        drawn = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
-        gains.append(drawn[:n_candidates].mean(axis=0) - drawn[n_candidates:].mean(axis=0))
-        scores.append(drawn)
+        # The observed scores come first, then the resampled ones.
+        scores = np.hstack([correlation.observed()[:, None], correlation.draw(n_resamples, rng)])
+        gains_by_part.append(scores[:n_candidate].mean(axis=0) - scores[n_candidate:].mean(axis=0))
+        scores_by_part.append(scores)
         n_pairs += gold.size
 
     shares = weights / weights.sum()
-    gain = np.stack(gains)
-    seed_scores = np.tensordot(shares, np.stack(scores), axes=1)
+    gains = np.stack(gains_by_part)
+    seed_scores = np.tensordot(shares, np.stack(scores_by_part), axes=1)
     return _Differences(
-        float(shares @ gain[:, 0]),
-        shares @ gain[:, 1:],
+        float(shares @ gains[:, 0]),
+        shares @ gains[:, 1:],
         n_pairs,
-        (seed_scores[:n_candidates], seed_scores[n_candidates:]),
+        (seed_scores[:n_candidate], seed_scores[n_candidate:]),
     )
 
 
@@ -456,15 +469,15 @@ def paired_accuracy_bootstrap(
     """Return the test of each task's difference in accuracy and that of the mean over the tasks.
 
     Each resample draws the examples of a task with replacement, the same for both models. Only
-    three kinds of example matter (candidate right alone, baseline right alone, neither alone), so
-    their numbers are drawn from a multinomial distribution. p-values as for ``paired_bootstrap``.
+    three kinds of example matter (only the candidate is right, only the baseline, neither alone),
+    so their numbers are drawn from a multinomial distribution.
     """
     differences: dict[str, _Differences] = {}
     for task, counts in tasks.items():
-        alone = np.array([counts.n_only_candidate, counts.n_only_baseline])
-        kinds = np.append(alone, counts.n - alone.sum())
-        drawn = task_generator(task, seed).multinomial(counts.n, kinds / counts.n, size=n_resamples)
-        observed = float(alone[0] - alone[1]) / counts.n
+        n_right_alone = np.array([counts.n_only_candidate, counts.n_only_baseline])
+        shares = np.append(n_right_alone, counts.n - n_right_alone.sum()) / counts.n
+        drawn = task_generator(task, seed).multinomial(counts.n, shares, size=n_resamples)
+        observed = float(n_right_alone[0] - n_right_alone[1]) / counts.n
         resampled = (drawn[:, 0] - drawn[:, 1]) / counts.n
         differences[task] = _Differences(observed, resampled, counts.n)
     return _tests(differences, by_seed=False)
@@ -477,20 +490,23 @@ def paired_mean_bootstrap(
     seed: int = 0,
     by_seed: bool = False,
 ) -> Tests:
-    """Return the test of a difference in means over examples, by task and for the mean over tasks.
+    """Return the test of each task's difference in means, and that of the mean over the tasks.
 
-    A task holds the values of the examples, such as hits or the nDCG of queries, for each seed of
-    candidate and baseline, ``(seeds, n)`` each. Each resample draws the examples, the same for all
-    seeds. p-values as for ``paired_bootstrap``.
+    A task holds the candidate's and the baseline's values of its examples, such as hits or the
+    nDCG of queries, ``(seeds, n)`` each. Each resample draws examples with replacement, the same
+    for all seeds. ``by_seed`` says that seed i of both systems is the same.
     """
     differences: dict[str, _Differences] = {}
     for task, (candidate, baseline) in tasks.items():
         values = np.vstack([candidate, baseline]).astype(np.float64)
         resampled = resample_means(task, values, n_resamples=n_resamples, seed=seed)
         scores = np.hstack([values.mean(axis=1, keepdims=True), resampled])  # (seeds, 1 + R)
-        seeds = scores[: len(candidate)], scores[len(candidate) :]
-        gains = seeds[0].mean(axis=0) - seeds[1].mean(axis=0)
-        differences[task] = _Differences(float(gains[0]), gains[1:], values.shape[1], seeds)
+        candidate_scores = scores[: len(candidate)]
+        baseline_scores = scores[len(candidate) :]
+        gains = candidate_scores.mean(axis=0) - baseline_scores.mean(axis=0)
+        differences[task] = _Differences(
+            float(gains[0]), gains[1:], values.shape[1], (candidate_scores, baseline_scores)
+        )
     return _tests(differences, by_seed=by_seed)
 
 
@@ -499,19 +515,19 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> Tests:
     if not tasks:
         raise ValueError("need at least one task")
     differences = list(tasks.values())
-    seeds = [task.seeds for task in differences if task.seeds is not None]
-    mean_seeds = None
-    if seeds:
-        candidates, baselines = zip(*seeds, strict=True)
-        mean_seeds = np.mean(candidates, axis=0), np.mean(baselines, axis=0)
-    mean = _Differences(
+    scores = [task.seed_scores for task in differences if task.seed_scores is not None]
+    mean_scores = None
+    if scores:
+        candidates, baselines = zip(*scores, strict=True)
+        mean_scores = np.mean(candidates, axis=0), np.mean(baselines, axis=0)
+    over_tasks = _Differences(
         float(np.mean([task.observed for task in differences])),
         np.mean([task.resampled for task in differences], axis=0),
         sum(task.n_pairs for task in differences),
-        mean_seeds,
+        mean_scores,
     )
     tests = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
-    return tests, mean.test(by_seed=by_seed)
+    return tests, over_tasks.test(by_seed=by_seed)
 
 
 def discordance(candidate: Booleans, baseline: Booleans) -> Discordance:
@@ -535,9 +551,9 @@ def mcnemar_exact(counts: Discordance) -> float:
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     """Return the p-values corrected for their number, in the order given, each at most 1.
 
-    Holm multiplies the i-th smallest of m p-values by m - i + 1, and then raises it to the result
-    of any smaller one. Benjamini-Hochberg multiplies it by m / i, and then lowers it to the result
-    of any larger one. (0.01, 0.04, 0.03) becomes (0.03, 0.06, 0.06) by Holm and (0.03, 0.04, 0.04)
+    Holm multiplies the i-th smallest of m p-values by m - i + 1; no result may be below that of a
+    smaller p-value. Benjamini-Hochberg multiplies it by m / i; no result may be above that of a
+    larger p-value. (0.01, 0.04, 0.03) becomes (0.03, 0.06, 0.06) by Holm and (0.03, 0.04, 0.04)
     by Benjamini-Hochberg.
     """
     p = np.asarray(p_values, dtype=np.float64)
@@ -546,10 +562,10 @@ def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     m = p.size
     order = np.argsort(p, kind="stable")
     if correction is Correction.HOLM:
-        stepped = np.maximum.accumulate(p[order] * (m - np.arange(m)))
+        monotone = np.maximum.accumulate(p[order] * (m - np.arange(m)))
     else:
         scaled = p[order] * m / np.arange(1, m + 1)
-        stepped = np.minimum.accumulate(scaled[::-1])[::-1]
+        monotone = np.minimum.accumulate(scaled[::-1])[::-1]  # from the largest down
     adjusted = np.empty(m)
-    adjusted[order] = np.minimum(stepped, 1.0)
+    adjusted[order] = np.minimum(monotone, 1.0)
     return [float(value) for value in adjusted]

@@ -12,7 +12,7 @@ _Numbers = Sequence[float] | Floats
 
 
 def cosine_rows(left: AnyFloats, right: AnyFloats) -> Floats:
-    """Return the cosine of each pair of rows, ``(N, D)`` twice to ``(N,)``.
+    """Return the cosines ``(N,)`` of row i of ``left`` and row i of ``right``, ``(N, D)`` each.
 
     If a vector is zero or not finite, the cosine is undefined and 0 is returned, as in SentEval.
     Two equal rows give 1, orthogonal ones 0.
@@ -48,9 +48,9 @@ def pearson(x: _Numbers, y: _Numbers) -> float | None:
 
 
 def spearman(x: _Numbers, y: _Numbers) -> float | None:
-    """Return Spearman's correlation in [-1, 1], Pearson's over ranks; ties share their mean rank.
+    """Return Spearman's correlation in [-1, 1]: Pearson's of the ranks; ties share their mean rank.
 
-    Return None if a side is constant. An increasing map of either side leaves the value unchanged.
+    Return None if a side is constant. Only the order of the values counts.
     """
     return pearson(rankdata(x), rankdata(y))
 
@@ -69,8 +69,8 @@ def strata(
     Scores, bootstrap intervals and paired tests all use these parts. ``all`` makes one part of all
     pairs. ``mean`` and ``wmean`` make each subset a part, with weight 1 or its number of pairs.
 
-    There is at least one subset. Each is a tuple of vectors ``(n,)`` over its pairs, for example
-    gold and predicted values; all but the first may also be ``(seeds, n)``.
+    Each of the ``subsets``, at least one, is a tuple of vectors ``(n,)`` over its pairs, for
+    example gold and predicted values; all vectors but the first may also be ``(seeds, n)``.
     """
     if aggregation is Aggregation.ALL:
         joined = [np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True)]
@@ -86,8 +86,8 @@ def aggregate(
 ) -> float | None:
     """Return one score in [-1, 1] for an STS task, the weighted mean over its strata.
 
-    ``subsets`` are predicted and gold values. Return None if there are none, or if the correlation
-    of a stratum is undefined.
+    ``subsets`` are the predicted and gold values of each subset. Return None if there is no subset,
+    or if the correlation of a stratum is undefined.
     """
     if not subsets:
         return None

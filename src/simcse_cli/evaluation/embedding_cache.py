@@ -30,7 +30,7 @@ Encode = Callable[[Sequence[str]], Embeddings]
 
 
 def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, Embeddings]:
-    """Return the vector of every distinct sentence, from one call of ``encode``."""
+    """Return a mapping from every distinct sentence to its vector, by one call of ``encode``."""
     distinct = list(dict.fromkeys(sentences))
     return dict(zip(distinct, encode(distinct), strict=True))
 
@@ -57,7 +57,7 @@ def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Pat
 
 
 def digest_of(*parts: Any) -> str:
-    """Return 16 hex digits for JSON values and NumPy arrays; any change gives other digits."""
+    """Return a digest of JSON values and NumPy arrays, in 16 hex digits."""
     pieces: list[bytes] = []
     for part in parts:
         if isinstance(part, np.ndarray):
@@ -80,8 +80,8 @@ class EvaluationCache:
 
     Each entry has a checksum; a corrupt entry is computed again and replaced. If the cache is not
     writable, there is one warning and the cache is not used any more. Without a ``folder`` nothing
-    is kept; without ``keep_vectors`` only results are. ``encoder_key`` is a text that changes
-    whenever the vectors of a sentence do.
+    is kept; without ``keep_vectors`` only results are kept. ``encoder_key`` is a text that differs
+    for any two encoders with different vectors.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class EvaluationCache:
         if folder is not None:
             self._folder = folder / f"{_MARK}{digest_of(encoder_key)}"
             if not self._folder.exists():
-                _tell_of_older(folder, progress)
+                _tell_of_older_folders(folder, progress)
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> Embeddings:
         """Return the vectors of ``sentences``, ``(N, D)``.
@@ -116,11 +116,15 @@ class EvaluationCache:
         return vectors[[position[sentence] for sentence in sentences]]
 
     def _save_vectors(self, path: Path, vectors: Embeddings) -> None:
-        with self._going_on(), atomic_path(path, force=True) as file, file.open("wb") as stream:
+        with (
+            self._off_on_error(),
+            atomic_path(path, force=True) as file,
+            file.open("wb") as stream,
+        ):
             np.savez(stream, vectors=vectors)
 
     def load_result(self, name: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the kept result; None if there is none or if its file is damaged.
+        """Return the kept result ``name``; None if there is none or if its file is damaged.
 
         ``key`` holds all that the result depends on besides the encoder, as JSON values.
         """
@@ -139,12 +143,12 @@ class EvaluationCache:
         path = self._path(name, dict(key), "json")
         if path is not None:
             kept = _KeptResult(dict(result), digest_of(dict(result)))
-            with self._going_on():
+            with self._off_on_error():
                 write_json(path, asdict(kept))
 
     @contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Go on without the cache, with a warning, if a write in the block fails."""
+    def _off_on_error(self) -> Iterator[None]:
+        """Warn and stop using the cache if a write in the block fails."""
         try:
             yield
         except OutputError as error:
@@ -154,15 +158,15 @@ class EvaluationCache:
             self._folder = None
 
     def _path(self, name: str, key: Any, ending: str) -> Path | None:
-        """Return the file of an entry, named by a digest of what the entry depends on."""
+        """Return the file of an entry, named by a digest of its ``key``; None without a cache."""
         if self._folder is None:
             return None
         return self._folder / f"{name}-{digest_of(key)}.{ending}"
 
 
-def _tell_of_older(folder: Path, progress: Progress) -> None:
-    """Say what to do with the entries of version 1.0.0, whose names have no mark."""
-    pattern = "[0-9a-f]" * 16
+def _tell_of_older_folders(folder: Path, progress: Progress) -> None:
+    """Say how to remove the folders of simcse 1.0.0 from the cache."""
+    pattern = "[0-9a-f]" * 16  # newer names start with a mark
     if any(folder.glob(pattern)):
         progress.hint(
             f"vectors and results of simcse 1.0.0 below {folder} are not used, since it did "
@@ -171,7 +175,11 @@ def _tell_of_older(folder: Path, progress: Progress) -> None:
 
 
 def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
-    """Return the vectors in a file of the cache; None if it is missing, corrupt or not finite."""
+    """Return the ``n_rows`` vectors of a cache file, or None.
+
+    None means that there is no such file, or that its vectors are damaged, of another shape or not
+    finite.
+    """
     if path is None or not path.is_file():
         return None
     try:
@@ -180,7 +188,7 @@ def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
             vectors: Embeddings = archive["vectors"]
     except DataError:
         return None
-    is_whole = vectors.ndim == 2 and vectors.dtype == np.float32 and len(vectors) == n_rows
-    if not (is_whole and np.isfinite(vectors).all()):
+    has_expected_form = vectors.ndim == 2 and vectors.dtype == np.float32 and len(vectors) == n_rows
+    if not (has_expected_form and np.isfinite(vectors).all()):
         return None
     return vectors

@@ -26,13 +26,14 @@ from simcse_cli.settings.choices import LongTexts, Precision
 
 @dataclass(frozen=True)
 class EvalEncoder:
-    """An encoder ready for evaluation, under the name of its row in tables.
+    """An encoder that is ready for evaluation; ``name`` is shown in tables.
 
     ``digest`` covers everything that determines the vectors, except the precision. ``prompts`` are
     the prompts of the model by name; there are none if the user chose a prompt. ``encode`` maps
-    sentences to vectors; if there are prompts, it takes a ``prompt`` too. ``variations`` say how
-    the vectors differ from those of the plain model (prompt, dimensions, long texts). ``commit``
-    is that of a Hub model, if it is used unchanged and in fp32.
+    sentences to vectors; if there are prompts, it takes a ``prompt`` too. ``postprocess`` describes
+    a post-processor. ``variations`` say how the vectors differ from those of the plain model
+    (prompt, dimensions, long texts). ``commit`` is the commit of a Hub model that is used unchanged
+    and in fp32.
     """
 
     name: str
@@ -48,7 +49,7 @@ class EvalEncoder:
 
     @property
     def cache_key(self) -> str:
-        """Text that changes whenever the vectors of a sentence do."""
+        """A text that differs for any two encoders with different vectors."""
         return f"{self.digest}/{self.precision}"
 
     def facts(self) -> dict[str, Any]:
@@ -62,11 +63,11 @@ class EvalEncoder:
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
-        """Return the encoder followed by a fitted post-processor, which ``label`` names."""
+        """Return the encoder followed by a fitted post-processor; ``label`` is its name."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
-        def encode(sentences: Sequence[str], **how: Any) -> Embeddings:
-            vectors = fitted.apply(self.encode(sentences, **how))
+        def encode(sentences: Sequence[str], **options: Any) -> Embeddings:
+            vectors = fitted.apply(self.encode(sentences, **options))
             check_vectors(vectors, sentences, label)
             return vectors
 
@@ -128,12 +129,13 @@ def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress)
     encode = functools.partial(model.encode, batch_tokens=options.batch_tokens, progress=progress)
 
     # A commit stands for the vectors only if the Hub model is used with its default settings.
-    chosen = (options.pooler, options.prompt, options.truncate_dim)
-    is_plain = options.precision is Precision.FP32 and options.long is LongTexts.CUT
+    changes = (options.pooler, options.prompt, options.truncate_dim)
+    is_unchanged = changes == (None, None, None) and options.long is LongTexts.CUT
     commit = None
-    if model.folder is not None and is_plain and chosen == (None, None, None):
+    if model.folder is not None and is_unchanged and options.precision is Precision.FP32:
         commit = commit_of(model.folder)
 
+    # A prompt that the user chose is applied to all texts, in place of the model's prompts.
     prompts: Mapping[str, str] = {}
     if model.use.prompt is None:
         prompts = model.prompts

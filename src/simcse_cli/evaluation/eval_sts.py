@@ -30,9 +30,9 @@ def eval_sts(
     per_subset: bool = False,
     force: bool,
 ) -> Outcome | None:
-    """Score an encoder on STS; return None if only the sentences were to be written.
+    """Score an encoder on STS; return None if only the sentences are written.
 
-    ``per_subset`` adds a table of the subsets, ``force`` overwrites the files that options name.
+    ``per_subset`` adds a table of the subsets; ``force`` overwrites the files that options name.
     """
     setting = _checked_setting(options, force=force)
     suite = sts.StsSuite.of_options(options, cast(Split, options.split), progress)
@@ -43,7 +43,7 @@ def eval_sts(
         _write_sentences(options.write_sentences, suite, progress, force=force)
         return None
     result = _score_one(encoder, suite, setting, recorded, progress, force=force)
-    result = _with_chosen_on(result, encoder)
+    result = _with_tasks_chosen_on(result, encoder)
     if options.ci:
         result = _with_intervals(result, setting)
 
@@ -54,14 +54,16 @@ def eval_sts(
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
-    reports += [sts_report(result.under(metric, None)) for metric in setting.metrics[1:]]
+    # A protocol may have a second metric, which gets a table of its own.
+    for metric in setting.metrics[1:]:
+        reports.append(sts_report(result.under(metric, None)))
     if per_subset:
         reports.append(_subset_report(result))
     return Outcome(reports, payload)
 
 
 def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
-    """Check that options agree and that files can be written, and return the setting."""
+    """Check that the options agree and the output files can be written; return the STS setting."""
     split = options.split
     if split not in get_args(Split):
         raise UsageError("need train, dev, test or all", option="--split")
@@ -87,7 +89,7 @@ def _score_checkpoints(
     recorded: Mapping[str, Any],
     progress: Progress,
 ) -> Outcome:
-    """Score every checkpoint of a run."""
+    """Score every checkpoint of a run; ``recorded`` are settings to keep in the results."""
     # Results of finished checkpoints are kept, so that another call continues after them.
     key = suite.key(setting)
     folder = cache_folder(options.cache_dir, options.cache, progress)
@@ -125,13 +127,16 @@ def _score_one(
     *,
     force: bool,
 ) -> SuiteResult:
-    """Score one encoder, with its post-processing fitted once or for each task."""
+    """Score one encoder, with post-processing that is fitted once or for each task.
+
+    ``recorded`` are settings to keep in the result.
+    """
     plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
     if plan is not None and plan.is_per_task:
-        for_task = fit_postprocess.per_task_postprocess(opened, plan, suite, progress)
-        result = sts.evaluate_per_task(for_task, suite, setting, progress=progress)
-        opened = fit_postprocess.per_task_name(opened, plan)
+        encode_for = fit_postprocess.per_task_postprocess(opened, plan, suite, progress)
+        result = sts.evaluate_per_task(encode_for, suite, setting, progress=progress)
+        opened = fit_postprocess.described_per_task(opened, plan)
     else:
         opened = fit_postprocess.with_postprocess(
             opened, plan, suite.data_dir, progress, force=force
@@ -160,8 +165,11 @@ def _subset_report(result: SuiteResult) -> Report:
     return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)
 
 
-def _with_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Return the result with the tasks whose pairs were used to choose the model of a run."""
+def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
+    """Return the result with the names of the tasks whose pairs chose the model of a run.
+
+    The scores of these tasks may be too high, as the model was chosen by them.
+    """
     if encoder.vectors is not None or encoder.embeddings is not None:
         return result
     pair_digests = pairs_that_chose(encoder.model)

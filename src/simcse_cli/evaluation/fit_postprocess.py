@@ -66,8 +66,9 @@ A name with ``{}`` stands for two files, 1 and 2: one for each side, aligned lin
 
 
 def target_examples(suite: StsSuite, task: str) -> list[Example]:
-    chosen = suite.read_task(task, "all" if has_split(task, "all") else "test")
-    return [pair for subset in chosen.subsets.values() for pair in subset.pairs]
+    # The tasks of an STS year have only a test split.
+    all_pairs = suite.read_task(task, "all" if has_split(task, "all") else "test")
+    return [pair for subset in all_pairs.subsets.values() for pair in subset.pairs]
 
 
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
@@ -102,7 +103,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
 
 
 def file_examples(path: Path | str) -> list[Example]:
-    """Return the pairs of a table with two columns of texts, else its single texts."""
+    """Return the pairs of a table with two columns of texts, otherwise its single texts."""
     table = Table(path, Job.LINT)
     if table.reading.has("anchor"):
         rows = table.rows("anchor", "positive")
@@ -110,6 +111,7 @@ def file_examples(path: Path | str) -> list[Example]:
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts() if text.strip()]
     else:
+        # Job.LINT never asks which column to take, but this job does.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
     if not examples:
@@ -128,9 +130,10 @@ def sample_examples(
 
 
 def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
-    """Return the pairs of the first file that exists, or none if no file does.
+    """Return the pairs of the first file that exists; an empty list if no file does.
 
-    ``patterns`` are the possible names of the file, as in ``_NLI_FILES``.
+    ``patterns`` are the possible names of the file. A name with ``{}`` stands for two files, 1 and
+    2: one for each side.
     """
     for folder in folders:
         for pattern in patterns:
@@ -154,9 +157,10 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
 
 @dataclass(frozen=True)
 class PostprocessPlan:
-    """A saved post-processor to load, or a new one to fit.
+    """A post-processor: the file ``saved`` to load, or a method and its settings to fit.
 
-    A new one is fitted on at most ``sample`` examples of ``source``: ``nli``, ``target`` or a file.
+    A method is fitted on at most ``sample`` examples of ``source``: ``nli``, ``target`` or a file.
+    ``label`` is the name of the post-processor in results.
     """
 
     label: str
@@ -174,7 +178,7 @@ class PostprocessPlan:
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Return what ``--postprocess`` asks for, with its options checked; None without it."""
+    """Check ``--postprocess`` and its options, and return the plan; None without the option."""
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
@@ -230,7 +234,7 @@ def with_postprocess(
 ) -> EvalEncoder:
     """Return the encoder followed by one post-processor for all tasks.
 
-    ``target`` are the pairs for ``--fit target``, if all tasks share one set of pairs.
+    ``target`` are the pairs for ``--fit target`` if all tasks share the same pairs.
     """
     if plan is None:
         return encoder
@@ -288,8 +292,8 @@ def per_task_postprocess(
     return for_task
 
 
-def per_task_name(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder as results describe it if each task has its own post-processor."""
+def described_per_task(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
+    """Return the encoder as results describe it if a post-processor is fitted for each task."""
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 

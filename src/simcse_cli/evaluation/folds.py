@@ -27,8 +27,8 @@ class FitRows:
     """Training rows, and the dev rows that decide when to stop.
 
     ``n_drawn`` is the number of rows that were permuted to draw the split, 0 if none were. The
-    same random stream then orders the batches, so two models have the same batch order exactly if
-    they have the same ``n_drawn`` and the same number of training rows.
+    random generator that drew the split then orders the batches. So two models with the same seed
+    have the same batch order if their ``n_drawn`` and their numbers of training rows are equal.
     """
 
     train: RowIndices
@@ -42,7 +42,9 @@ class FitRows:
 
 
 def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
-    """Return folds with nearly equal class shares, as scikit-learn's shuffled ``StratifiedKFold``.
+    """Return folds with nearly equal shares of the classes.
+
+    They are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``.
 
     The sorted labels are dealt out to the folds in turn, which fixes how many examples of each
     class a fold gets. Then, class by class in order of first appearance, the fold numbers are
@@ -65,6 +67,7 @@ def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fol
     rng = np.random.RandomState(seed)
     fold_of = np.empty(len(codes), dtype=np.int64)
     for code in range(len(counts)):
+        # A fold gets every n_folds-th of the sorted labels.
         per_fold = [np.count_nonzero(dealt[fold::n_folds] == code) for fold in range(n_folds)]
         numbers = np.repeat(np.arange(n_folds), per_fold)
         rng.shuffle(numbers)

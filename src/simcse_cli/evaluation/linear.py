@@ -50,8 +50,8 @@ def require_finite(features: Features, name: str) -> Features:
     return features
 
 
-# Optimisers. They are written out because the rows of their state that belong to a finished split
-# must be removed.
+# Optimisers. They are written out here because the rows of their state that belong to a finished
+# split must be removed.
 
 
 class RmsProp:
@@ -116,8 +116,8 @@ OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "r
 class FitSettings:
     """How one model is trained.
 
-    The dev accuracy is measured after every ``epoch_size`` passes. Training ends when it has failed
-    to rise ``tenacity`` + 1 times in all (the count is never reset), or after more than
+    The dev accuracy is measured after every ``epoch_size`` passes. Training ends when the accuracy
+    has failed to rise ``tenacity`` + 1 times in all (the count is never reset), or after more than
     ``max_epoch`` passes. The weights with the best dev accuracy are kept.
     """
 
@@ -131,9 +131,10 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Fits:
-    """The model kept for each of ``F`` splits and ``R`` penalties, and its dev accuracy.
+    """The best model for each of ``F`` splits and ``R`` penalties, and its dev accuracy.
 
-    ``weights`` is ``(F, R, K, D)``, ``dev_accuracy`` is ``(F, R)`` in float64.
+    ``weights`` is ``(F, R, K, D)`` for ``K`` classes and ``D`` features; ``dev_accuracy`` is
+    ``(F, R)`` in float64.
     """
 
     weights: Tensor
@@ -141,9 +142,9 @@ class Fits:
 
 
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
-    """Return ``(K, D)`` start weights, the bias last.
+    """Return start weights ``(K, D)`` for K classes, with the bias in the last column.
 
-    They are those of a fresh ``torch.nn.Linear`` under ``seed``.
+    The weights are those of a fresh ``torch.nn.Linear`` under ``seed``.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -177,25 +178,23 @@ def fit_linear(
     n_classes: int,
     task: ProgressTask,
 ) -> Fits:
-    """Train a softmax regression for every split and penalty.
+    """Train a softmax regression for every split and penalty, and keep its best weights on dev.
 
-    The best weights of each on the dev rows are kept.
-
-    ``design`` holds features ``(N, D)``, the constant last; ``penalties`` ``(F, R)`` are the L2
-    weight decay that is added to the gradient of the mean cross-entropy. ``task`` advances by one
-    for every model that stops.
+    ``design`` holds features ``(N, D)``, with a constant as the last. ``penalties`` ``(F, R)`` are
+    R weight decays for each of F splits: factors of the weights that are added to the gradient of
+    the mean cross-entropy. ``task`` advances by one for every model that stops.
     """
     n_splits, n_penalties = penalties.shape
     weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
     accuracy = np.empty((n_splits, n_penalties))
     # Splits with the same batch order are trained together.
     for stream in sorted({split.stream for split in splits}):
-        members = [i for i, split in enumerate(splits) if split.stream == stream]
-        member_splits = [splits[i] for i in members]
-        cohort = _Cohort(design, labels, member_splits, penalties[members], settings, n_classes)
+        indices = [i for i, split in enumerate(splits) if split.stream == stream]
+        members = [splits[i] for i in indices]
+        cohort = _Cohort(design, labels, members, penalties[indices], settings, n_classes)
         cohort.train(task)
-        weights[members] = cohort.best_weights
-        accuracy[members] = cohort.best_accuracy
+        weights[indices] = cohort.best_weights
+        accuracy[indices] = cohort.best_accuracy
     return Fits(weights, accuracy)
 
 
@@ -215,13 +214,15 @@ class _Cohort:
         self._dev = [torch.from_numpy(split.dev) for split in self.splits]
         self._rows = torch.from_numpy(np.stack([split.train for split in self.splits]))
 
-        # All models start from the same weights, ``(F, R*K, D)``: a penalty is that of K rows.
-        start = initial_weights(self.design.shape[1] - 1, self.n_classes, seed=self.settings.seed)
+        # All models start from the same weights, ``(F, R*K, D)``. A model has K rows, and each of
+        # them has the penalty of the model.
+        n_features = self.design.shape[1] - 1  # the last column is the constant
+        start = initial_weights(n_features, self.n_classes, seed=self.settings.seed)
         self._weights = start.repeat(n_splits, n_penalties, 1)
         decay = torch.from_numpy(self.penalties).float().repeat_interleave(self.n_classes, dim=1)
         self._decay = decay[:, :, None]
         self._optimizer = OPTIMIZERS[self.settings.optimizer](self._weights)
-        self._active = list(range(n_splits))
+        self._active = list(range(n_splits))  # the splits that are not finished
         self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
         self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
         self.best_weights = self._by_model(self._weights).clone()
@@ -241,7 +242,7 @@ class _Cohort:
                     self._step(self._rows[:, batch])
             epoch += settings.epoch_size
             task.advance(self._judge())
-        task.advance(int(self._running().sum()))  # the models that stop at the last epoch
+        task.advance(int(self._is_running().sum()))  # the models that stop at the last epoch
 
     def _step(self, rows: Tensor) -> None:
         """Train all models on one batch.
@@ -259,7 +260,8 @@ class _Cohort:
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 
-    def _running(self) -> Booleans:
+    def _is_running(self) -> Booleans:
+        """Return ``(F, R)``: true where a model is still trained."""
         return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:
@@ -268,7 +270,7 @@ class _Cohort:
         Improved weights are kept, and finished splits are dropped.
         """
         require_finite_weights(self._weights, "the probe")
-        was_running = self._running()
+        was_running = self._is_running()
         models = self._by_model(self._weights)
         for split_models, split in zip(models, self._active, strict=True):
             dev = self._dev[split]
@@ -280,13 +282,13 @@ class _Cohort:
             self._failures[split] += ~is_better
 
         # A split is finished once all of its models have stopped.
-        is_running = self._running()
+        is_running = self._is_running()
         kept = [position for position, split in enumerate(self._active) if is_running[split].any()]
         if len(kept) < len(self._active):
-            index = torch.tensor(kept, dtype=torch.long)
+            kept_rows = torch.tensor(kept, dtype=torch.long)
             self._active = [self._active[position] for position in kept]
-            self._rows = self._rows[index]
-            self._weights = self._weights[index]
-            self._decay = self._decay[index]
-            self._optimizer.keep(index)
+            self._rows = self._rows[kept_rows]
+            self._weights = self._weights[kept_rows]
+            self._decay = self._decay[kept_rows]
+            self._optimizer.keep(kept_rows)
         return int(was_running.sum() - is_running.sum())

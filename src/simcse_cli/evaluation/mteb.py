@@ -52,18 +52,18 @@ LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
 _LOADER_BATCH = 1024
-_LONGEST_NAME = 200  # it becomes the name of a folder
+_LONGEST_NAME = 200  # the name of a model becomes that of a folder
 
 
 def select_tasks(
     *, benchmark: str = DEFAULT_BENCHMARK, tasks: Sequence[str] = (), categories: Sequence[str] = ()
 ) -> list[Any]:
-    """Return the chosen tasks as objects of mteb.
+    """Return the tasks to run as objects of mteb, by default all tasks of the benchmark.
 
     ``benchmark``, a name or an alias, determines the splits and subsets of its tasks: the default
-    one has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks`` chooses
-    among them; a task that is not in the benchmark is taken from the rest of mteb, with its English
-    subsets only. ``categories`` are the types of tasks to keep.
+    benchmark has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks``
+    are the names of the wanted tasks; a task that is not in the benchmark is taken from the rest of
+    mteb, with its English subsets only. ``categories`` are the types of tasks to keep.
     """
     mteb = _import_mteb()
     names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)
@@ -76,7 +76,9 @@ def select_tasks(
         raise ConfigError(
             f"mteb: {reason}", hint="list them with: python -m mteb available-tasks"
         ) from error
-    chosen = named or list(members.values())
+    chosen = named if names else list(members.values())
+    if not categories:
+        return chosen
 
     # The case of a category does not matter.
     types = {task.metadata.type for task in chosen}
@@ -87,7 +89,7 @@ def select_tasks(
             f"the chosen mteb tasks have no category {', '.join(unknown)}, only "
             f"{', '.join(sorted(types))}"
         )
-    wanted = {name.lower() for name in categories} or known
+    wanted = {name.lower() for name in categories}
     return [task for task in chosen if task.metadata.type.lower() in wanted]
 
 
@@ -99,7 +101,7 @@ def run_mteb(
     A stored score is used only if it was measured on the same data; local data are the same if
     their contents are.
 
-    ``--data-dir`` is searched first: a dataset is ``TASK``, ``OWNER/NAME`` or ``NAME`` below it,
+    ``--data-dir`` is searched first: it holds a dataset as ``TASK``, ``OWNER/NAME`` or ``NAME``,
     laid out as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are
     fractions: STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060,
     0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
@@ -119,10 +121,10 @@ def run_mteb(
             name = task.metadata.name
             bar.update(task=name)
             try:
-                used = task
+                runnable = task
                 if options.data_dir is not None:
-                    used = _with_local_data(task, options.data_dir)
-                outcomes[name] = runner.run(used, task.metadata.dataset["path"])
+                    runnable = _with_local_data(task, options.data_dir)
+                outcomes[name] = runner.run(runnable, task.metadata.dataset["path"])
             except DataError as error:
                 outcomes[name] = None
                 failures[name] = error
@@ -130,7 +132,7 @@ def run_mteb(
                     progress.warn(f"{name} is left out of the averages: {error.message}")
             bar.advance()
 
-    # If no task has a score there is no result, only an error.
+    # If all tasks failed, there is no result: the error of the first is raised.
     if len(failures) == len(outcomes):
         name, cause = next(iter(failures.items()))
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
@@ -147,21 +149,22 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Return the mean and the number of the scores of each category.
+    """Return for each category the mean of its scores and their number.
 
-    The categories of the papers come first, in the order of their tables.
+    ``categories`` and ``scores`` have the names of the tasks as keys. The categories of the papers
+    come first, in the order of their tables.
     """
-    members: dict[str, list[float | None]] = {}
+    scores_of: dict[str, list[float | None]] = {}  # by category
     for task, score in scores.items():
-        members.setdefault(categories[task], []).append(score)
+        scores_of.setdefault(categories[task], []).append(score)
     by_category: dict[str, Any] = {}
     n_scored = 0
-    for category in [*CATEGORIES, *sorted(members.keys() - CATEGORIES)]:
-        if category not in members:
+    for category in [*CATEGORIES, *sorted(scores_of.keys() - CATEGORIES)]:
+        if category not in scores_of:
             continue
-        known = [score for score in members[category] if score is not None]
+        known = [score for score in scores_of[category] if score is not None]
         mean, _ = mean_and_deviation(known)
-        n_tasks = len(members[category])
+        n_tasks = len(scores_of[category])
         by_category[category] = {"n_tasks": n_tasks, "n_scored": len(known), "score": mean}
         n_scored += len(known)
     return {"categories": by_category, "n_tasks": len(scores), "n_scored": n_scored}
@@ -181,27 +184,29 @@ class _Runner:
 
     def older_folders(self) -> list[Path]:
         """Return the folders in which version 1.0.0 has stored results of a model of this name."""
+        # The path of a result is MODEL/REVISION/TASK.json, whatever the task.
         meta = self._encoder.mteb_model_meta
-        own_folder = Path(self._cache.get_task_result_path("TASK", meta)).parent
-        siblings = sorted(own_folder.parent.glob("*"))
-        return [folder for folder in siblings if is_older_digest(folder.name, str(meta.revision))]
+        model_folder = Path(self._cache.get_task_result_path("TASK", meta)).parent.parent
+        revisions = sorted(model_folder.glob("*"))
+        return [folder for folder in revisions if is_older_digest(folder.name, str(meta.revision))]
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the stored or the new score of a task.
+        """Return the score of a task, which is evaluated unless its result is stored.
 
-        ``dataset`` is the name of its data on the Hub.
+        ``dataset`` is the name of the data on the Hub, even if the task reads local files.
         """
         started = time.perf_counter()
         metadata = task.metadata  # read now, since mteb drops that of local data on unloading
         stored = self._stored(task)
         outcome = self._evaluate(task, stored)
+        was_complete = stored is not None and not stored.get_missing_evaluations(task)
         facts = {
             "category": metadata.type,
             "metric": metadata.main_score,
             "dataset": dataset,
             "dataset_revision": metadata.revision,
             "data": "local" if metadata.revision.startswith(LOCAL_REVISION) else "hub",
-            "cached": stored is not None and not stored.get_missing_evaluations(task),
+            "cached": was_complete,
             "seconds": time.perf_counter() - started,
         }
         score, _ = mean_and_deviation(list(_main_scores(task, outcome)))
@@ -210,19 +215,24 @@ class _Runner:
         return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
-        """Return the stored result of a task, to six decimals, after evaluating what it lacks."""
+        """Evaluate what ``stored`` lacks, or all if it is None, and return the complete result.
+
+        The result is read as mteb has stored it, with six decimals.
+        """
         # An aggregate task is scored from the results of its parts.
         if task.is_aggregate and stored is None:
             parts = [self._evaluate(part, self._stored(part)) for part in task.metadata.tasks]
-            self._cache.save_to_cache(
-                task.combine_task_results(parts), self._encoder.mteb_model_meta
-            )
+            combined = task.combine_task_results(parts)
+            self._cache.save_to_cache(combined, self._encoder.mteb_model_meta)
         elif stored is None or stored.get_missing_evaluations(task):
             self._run_with_mteb(task, overwrite="always" if stored is None else "only-missing")
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
-        """Load the data of a task, and let mteb evaluate it and store the result."""
+        """Load the data of a task, and let mteb evaluate it and store the result.
+
+        ``overwrite`` is mteb's strategy for a result that is stored already.
+        """
         name = task.metadata.name
         repository = task.metadata.dataset["path"]
         revision = str(task.metadata.revision)
@@ -254,7 +264,7 @@ class _Runner:
     def _stored(self, task: Any) -> Any:
         """Return the stored result of a task, or None if none can be used.
 
-        It cannot be used with ``--rerun``, if it cannot be read, or if it is of other data.
+        A result cannot be used with ``--rerun``, if it is damaged, or if it is of other data.
         """
         if self._rerun:
             return None
@@ -294,7 +304,7 @@ class _MtebEncoder:
         # The name and the revision determine the vectors.
         name = opened.name
         if opened.commit is not None:
-            name = hub_name_of(name) or name
+            name = hub_name_of(name) or name  # a folder has no name on the Hub
         name = name.strip("/")[-_LONGEST_NAME:]
         self.mteb_model_meta = ModelMeta.create_empty(
             {
@@ -318,8 +328,8 @@ class _MtebEncoder:
         texts = [text for batch in inputs for text in batch["text"]]
         if not self._prompts:
             return self._encode(texts)
-        # mteb chooses by the task, by its type, or by query and document. A prompt for documents
-        # may have other usual names, which are tried after that.
+        # mteb looks for a prompt of the task, of its type, or of queries or documents. If it finds
+        # none for documents, the other usual names of such a prompt are tried.
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
@@ -340,7 +350,7 @@ def _revision(opened: EvalEncoder) -> str:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task that reads its data below ``data_dir``, if they are there."""
+    """Return a copy of the task that reads its data below ``data_dir`` if that has them."""
     local = copy.copy(task)
     dataset = dict(task.metadata.dataset)
     changes: dict[str, Any] = {"dataset": dataset}
@@ -466,6 +476,7 @@ def mteb_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
 
 
 def _category_columns(result: SuiteResult) -> list[Column]:
+    # CATEGORIES has the headings.
     return columns(*result.figures["categories"], AVERAGE, kind="score", **CATEGORIES)
 
 

@@ -42,7 +42,7 @@ _SKLEARN_SEED = 1111
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """The number of folds, the training, and the weight decays to choose from."""
+    """The number of folds, how a model is trained, and the weight decays to choose from."""
 
     n_folds: int
     fit: FitSettings
@@ -63,9 +63,10 @@ PROBE_SETTINGS = {
 class ProbeResult:
     """The result of a probe.
 
-    Accuracies are fractions at full precision; the original tool rounds those of each fold to two
-    decimals of a percent first, which moves their mean by at most 0.005 points. ``penalties`` holds
-    the choice of each outer split; ``predictions`` belong to ``test_rows``, in ascending order.
+    Accuracies are fractions at full precision; the original tool rounds the accuracy of each fold
+    to two decimals of a percent first, which moves the mean by at most 0.005 points. ``penalties``
+    holds the weight decay chosen for each outer split. ``predictions`` are the classes predicted
+    for ``test_rows``, which are in ascending order.
     """
 
     dev_accuracy: float
@@ -88,7 +89,7 @@ def run_probe(
     """Choose the weight decay and score the test rows of every outer split.
 
     ``features`` are ``(N, D)``, and ``labels`` ``(N,)`` are classes from 0. If there is a single
-    outer split, ``dev_rows`` may replace the inner folds. The chosen model is then final, since a
+    outer split, ``dev_rows`` may replace the inner folds. The best model is then final, since a
     last fit on the same rows from the same seed would repeat it.
     """
     design = with_constant(features)
@@ -114,17 +115,18 @@ def run_probe(
         fit = partial(
             fit_linear, design, targets, settings=settings.fit, n_classes=n_classes, task=task
         )
-        grid = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
-        # The mean over the inner folds of each outer split.
-        means = grid.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
-        choices = choose_penalties(means)
+        tried = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
+        # The means over the inner folds of each outer split, (outer splits, penalties).
+        dev_means = tried.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
+        choices = choose_penalties(dev_means)
         if dev_rows is None:
-            chosen = np.array(settings.penalties)[choices][:, None]
+            penalties = np.array(settings.penalties)[choices][:, None]
             final_splits = [holdout_split(fold.train, HOLDOUT_SHARE, seed=seed) for fold in outer]
             # A final model has a single penalty, so the axis of the penalties is dropped.
-            final = fit(final_splits, chosen).weights[:, 0]
+            final = fit(final_splits, penalties).weights[:, 0]
         else:
-            final = grid.weights[range(len(outer)), choices]
+            # For each outer split, the model with the best penalty.
+            final = tried.weights[range(len(outer)), choices]
 
     # Predict the test rows.
     predictions = []
@@ -135,7 +137,7 @@ def run_probe(
         labels,
         outer,
         predictions,
-        dev_accuracies=means[range(len(outer)), choices].tolist(),
+        dev_accuracies=dev_means[range(len(outer)), choices].tolist(),
         penalties=[settings.penalties[choice] for choice in choices],
     )
 
@@ -148,7 +150,7 @@ def collect_result(
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
 ) -> ProbeResult:
-    """Join the predictions of the outer splits in ascending order of their rows."""
+    """Return the mean accuracies, and the predictions of all outer splits in order of the rows."""
     accuracies = []
     for predicted, fold in zip(predictions, outer, strict=True):
         accuracies.append(float((predicted == labels[fold.test]).mean()))
@@ -164,7 +166,7 @@ def collect_result(
 
 
 def choose_penalties(accuracies: Floats) -> RowIndices:
-    """Return the best column of each row of ``(F, R)`` mean accuracies, the first of equal ones.
+    """Return for each row of mean accuracies ``(F, R)`` the first column with the best accuracy.
 
     As in the protocol, accuracies are compared in percent rounded to two decimals.
     """
@@ -182,15 +184,16 @@ def run_sklearn_probe(
     progress: Progress,
     description: str = "probe",
 ) -> ProbeResult:
-    """Fit and score scikit-learn's LogisticRegressionCV on every outer split, as ``run_probe``.
+    """Fit and score scikit-learn's LogisticRegressionCV on every outer split.
 
-    This is a present-day probe for those who do not need the numbers of the old protocol. Features
+    This is a present-day probe for users who do not need the numbers of the old protocol. Features
     are standardised on the training rows, the strength of the L2 penalty is chosen by stratified
     five-fold accuracy, and the model is fitted to convergence. There is no learning rate, batch
     order or early stopping that others would have to repeat.
 
-    If there are ``dev_rows``, they choose the penalty instead of inner folds, and the last fit uses
-    them for training too. The ``penalties`` of the result are the inverse strengths C.
+    ``features`` are ``(N, D)``, and ``labels`` ``(N,)`` are classes from 0. If there are
+    ``dev_rows``, they choose the penalty instead of inner folds, and the last fit uses them for
+    training too. The ``penalties`` of the result are the inverse strengths C.
     """
     # Imported here, since the other probe does not need scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
@@ -210,6 +213,7 @@ def run_sklearn_probe(
                     hint="the vectors may be degenerate; look at them with `simcse analyze "
                     "geometry`, or use --probe senteval",
                 ) from error
+            # The dev score is the mean over inner folds for the best penalty.
             classifier = pipeline[-1]
             dev_scores.append(float(classifier.scores_.mean(axis=0).max()))
             choices.append(float(classifier.C_))

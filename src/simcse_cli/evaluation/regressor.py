@@ -43,13 +43,12 @@ class PairVectors:
 
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
-        return linear.with_constant(
-            linear.require_finite(linear.difference_and_product(self.left, self.right), name)
-        )
+        features = linear.difference_and_product(self.left, self.right)
+        return linear.with_constant(linear.require_finite(features, name))
 
 
 def grade_distribution(gold: Floats) -> Floats32:
-    """Return ``(N, 5)`` probabilities of the grades 1 to 5 whose expected value is the gold score.
+    """Return probabilities ``(N, 5)`` of the grades 1 to 5; the expected grade is the gold score.
 
     The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the
     lower integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives
@@ -72,11 +71,12 @@ def fit_regressor(
 ) -> Floats:
     """Train a regressor, and return the similarities ``(n,)`` that it predicts for ``test``.
 
-    It is one linear layer with a softmax over five grades, trained by Adam on the mean squared
-    error over all entries, without weight decay and in batches of 64. After every 50 passes the
-    Pearson correlation of the expected grade with the gold scores of ``dev`` is measured. Training
-    ends when it has failed to rise four times in all (the count is never reset), or after more than
-    1,000 passes. The best model makes the predictions, in 1 .. 5.
+    The regressor is one linear layer with a softmax over five grades. It is trained by Adam on the
+    mean squared error over all probabilities, without weight decay and in batches of 64. After
+    every 50 passes the Pearson correlation of the expected grade with the gold scores of ``dev`` is
+    measured. Training ends when the correlation has failed to rise four times in all (the count is
+    never reset), or after more than 1,000 passes. The best model makes the predictions, in 1 .. 5.
+    ``name`` is shown in messages.
     """
     design = train.design(name)
     targets = torch.from_numpy(grade_distribution(train.gold))
@@ -84,7 +84,7 @@ def fit_regressor(
     n_features = design.shape[1] - 1  # the last column is the constant
     weights = linear.initial_weights(n_features, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
-    n_drawn = 0  # no split was drawn from the generator before
+    n_drawn = 0  # the splits are given, so none was drawn from the random generator before
     orders = epoch_orders((len(design), n_drawn), seed=REGRESSOR_SEED)
 
     # Train until the dev correlation no longer rises.
@@ -112,11 +112,11 @@ def fit_regressor(
 def _pass(
     weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
 ) -> None:
-    """Train the weights in place, in one pass over the rows in the given order."""
+    """Train the weights in place, in one pass over the rows as ``order`` numbers them."""
     for rows in torch.split(order, BATCH_SIZE):
         inputs = design.index_select(0, rows)  # (B, D)
         grades = (inputs @ weights.T).softmax(dim=1)  # (B, 5)
-        # The gradient of the squared error, through the softmax.
+        # The gradient of the squared error with respect to the grades, then to the logits.
         d_grades = (grades - targets.index_select(0, rows)).mul_(2 / grades.numel())
         d_logits = grades * (d_grades - (d_grades * grades).sum(dim=1, keepdim=True))
         optimizer.step(weights, d_logits.T @ inputs)
@@ -132,28 +132,31 @@ def regress_task(
 ) -> Floats:
     """Return the similarities ``(n,)`` that a regressor predicts for test pairs, in 1 .. 5.
 
-    ``name`` is STS-B or SICK-R. The regressor is trained on its training pairs, and its dev pairs
-    choose the best model.
+    ``name`` is one of ``REGRESSED_TASKS``. The regressor is trained on the training pairs of the
+    task, and the dev pairs choose the best model.
 
-    As in the protocol, each split is sorted by the number of words of its left and of its right
-    sentences and by gold score, which fixes the batches. Predictions are returned in file order.
+    As in the protocol, the pairs of each split are sorted by the number of words on the left, then
+    on the right, and by gold score, which fixes the batches. Predictions are returned in file
+    order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = [read_sts_task(data_dir, name, split=split).subsets[split] for split in splits]
     sentences = [sentence for part in parts for sentence in part.sentences]
     vectors = encode_distinct(encode, sentences)
     orders = [_protocol_order(part) for part in parts]
-    rated = []
+    sorted_pairs = []
     for part, order in zip(parts, orders, strict=True):
         left = np.stack([vectors[part.left[i]] for i in order])
         right = np.stack([vectors[part.right[i]] for i in order])
-        rated.append(PairVectors(left, right, part.gold[order]))
+        sorted_pairs.append(PairVectors(left, right, part.gold[order]))
+    train, dev, test = sorted_pairs
+    predicted = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
 
-    # The predictions are of the test pairs, which come last; put them in file order.
-    in_order = fit_regressor(*rated, progress=progress, name=f"{name} regressor")
-    predicted = np.empty_like(in_order)
-    predicted[orders[-1]] = in_order
-    return predicted
+    # Put the predictions for the test pairs in file order.
+    test_order = orders[-1]
+    in_file_order = np.empty_like(predicted)
+    in_file_order[test_order] = predicted
+    return in_file_order
 
 
 def _protocol_order(part: StsSubset) -> list[int]:

@@ -18,8 +18,8 @@ _BLOCK = 256  # queries at a time
 class RetrievalScores:
     """Scores of the queries that have at least one relevant text; in [0, 1], higher is better.
 
-    The measures of single queries are ``(queries, depth)``, their means ``(depth,)``: entry k - 1
-    is the value at rank k.
+    The fields hold the values of single queries, ``(queries, depth)``; the properties are their
+    means, ``(depth,)``. Entry k - 1 is the value at rank k.
     """
 
     recalls: ByRank
@@ -64,10 +64,11 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
       possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2.
 
     Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` holds the rows
-    ``(M, depth)`` of each query, best first, with -1 in unused places. ``relevant`` maps for each
-    query the relevant rows to their relevance, which is above 0; a query without any is left out.
+    ``(M, depth)`` of each query, best first, with -1 in unused places. ``relevant`` holds for each
+    query a mapping from the relevant rows to their relevance, which is above 0; a query without a
+    relevant row is left out.
     """
-    # The relevance at each rank of a query, and the largest that it could be.
+    # For each query, the relevance at each rank, and that of a perfect ranking.
     depth = ranked.shape[1]
     gained: list[list[float]] = []
     ideal: list[list[float]] = []
@@ -96,21 +97,21 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
 
 
 def rank_exactly(queries: Floats32, corpus: Floats32, depth: int) -> Ranking:
-    """Return ``(M, depth)`` rows of the nearest texts of each query by cosine, best first.
+    """Return the rows ``(M, depth)`` of the nearest texts of M queries by cosine, best first.
 
-    Of equal cosines the lower row comes first; where the corpus is smaller than ``depth``, the rest
-    is -1.
+    Of equal cosines the lower row comes first. If the corpus has fewer than ``depth`` texts, the
+    last columns are -1.
     """
     query_units = unit_rows(queries, np.float32)
     corpus_units = unit_rows(corpus, np.float32).T
     ranked = np.full((len(queries), depth), -1, np.int64)
-    size = min(depth, corpus_units.shape[1])
+    n_taken = min(depth, len(corpus))
     for start in range(0, len(query_units), _BLOCK):
         cosines = query_units[start : start + _BLOCK] @ corpus_units
         for row, scores in enumerate(cosines, start=start):
-            # Sort only the rows at least as near as the last one that is taken. All its ties are
-            # among them, and the stable sort prefers lower rows.
-            least = np.partition(scores, -size)[-size]
+            # Sort only the texts that are as near as the last text that is taken, or nearer. If
+            # several are as near as that, the stable sort prefers the lower rows.
+            least = np.partition(scores, -n_taken)[-n_taken]
             near = np.flatnonzero(scores >= least)
-            ranked[row, :size] = near[np.argsort(-scores[near], kind="stable")][:size]
+            ranked[row, :n_taken] = near[np.argsort(-scores[near], kind="stable")][:n_taken]
     return ranked

@@ -35,11 +35,11 @@ def evaluate_each_seed(
     options: AnySuite,
     progress: Progress,
 ) -> Outcome | None:
-    """Evaluate a model, or each seed in a folder of several, with their mean and deviation.
+    """Evaluate a model, or every seed in a folder of runs, with the mean and deviation over seeds.
 
     With several seeds, the JSON object holds means, the sample deviations of the same numbers under
-    ``deviation``, and the object of each seed under ``runs``. The name of a file of
-    ``--save-scores`` gets the seed before its ending.
+    ``deviation``, and the object of each seed under ``runs``. The file of ``--save-scores`` is
+    written for each seed, with the seed before the ending of its name.
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
@@ -75,15 +75,18 @@ def evaluate_each_seed(
     mean, deviation = _mean_and_deviation(payloads)
     names = {"model": encoder.model, "seeds": list(runs)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
-    tables = zip(*reports, strict=True)
-    return Outcome([_joined(per_seed, encoder.model, folders) for per_seed in tables], payload)
+    tables = [
+        _joined(same_table, encoder.model, folders) for same_table in zip(*reports, strict=True)
+    ]
+    return Outcome(tables, payload)
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
-    Objects are averaged key by key. A value that all share is its own mean; values that differ and
-    are not numbers are left out. Only floats, and objects that contain floats, have a deviation.
+    Objects are averaged key by key. If all values are equal, the mean is that value; if they differ
+    and are not all numbers, it is ``_DIFFERENT``, or None if a value is None. Only floats, and
+    objects that contain floats, have a deviation.
     """
     first = values[0]
     if _are_all(values, Mapping):
@@ -130,19 +133,19 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
 
     # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
     rows: list[dict[str, Any]] = []
-    groups: dict[str, str | None] = {}
+    mean_names: dict[str, str | None] = {}  # the name of a row to that of its mean
     for report, run in zip(reports, runs, strict=True):
         rows += report.rows
         for row in report.rows:
             name = row["model"]
             if str(run) in name:
-                groups[name] = name.replace(str(run), folder)
+                mean_names[name] = name.replace(str(run), folder)
     first = reports[0]
-    return with_seed_means(Report(first.title, first.columns, rows, first.notes), groups)
+    return with_seed_means(Report(first.title, first.columns, rows, first.notes), mean_names)
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
-    """Return a table of the means; the first cell of a row, its name, is kept."""
+    """Return a table of the means over seeds, whose rows are named as in the table of one seed."""
     first = reports[0]
     # A heading with the folder of a run gets the folder of all runs instead.
     relabelled = []
@@ -151,9 +154,10 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
         relabelled.append(replace(column, label=label))
     first_key = relabelled[0].key
     rows = []
-    for rows_of_seeds in zip(*(report.rows for report in reports), strict=True):
-        mean, _ = mean_rows(rows_of_seeds, relabelled, "")
-        rows.append(mean | {first_key: rows_of_seeds[0][first_key]})
+    for same_row in zip(*(report.rows for report in reports), strict=True):
+        # The name "" in the first cell of the mean is replaced.
+        mean, _ = mean_rows(same_row, relabelled, "")
+        rows.append(mean | {first_key: same_row[0][first_key]})
     return Report(f"{first.title}, mean of {len(runs)} seeds", relabelled, rows, first.notes)
 
 
@@ -167,8 +171,9 @@ def evaluate_checkpoints(
 ) -> Outcome:
     """Evaluate every checkpoint that a run keeps, in step order.
 
-    ``describe`` makes a table of the results, one row each. The best checkpoint has the highest
-    number under the JSON key ``by``.
+    ``score`` evaluates one checkpoint. ``describe`` makes a table from all results and the name of
+    the run, with one row for each result. The best checkpoint has the highest number under the JSON
+    key ``by``.
     """
     if not is_run(options.model):
         what = f"need --model RUN, a run folder of `simcse train`, not {options.model}"
@@ -217,7 +222,7 @@ def evaluate_checkpoints(
 
 
 def _marked(table: Report, payload: Mapping[str, Any]) -> Report:
-    """Return a table of checkpoints that marks the best one and the model of the run."""
+    """Return a table of checkpoints in which the best one and the model of the run are marked."""
     rows = []
     for checkpoint, row in zip(payload["checkpoints"], table.rows, strict=True):
         step = checkpoint["step"]

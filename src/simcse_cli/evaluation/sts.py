@@ -98,20 +98,20 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
 
 @dataclass(frozen=True)
 class StsSuite:
-    """The tasks to score: those of a SentEval folder, and the user's own pairs by name."""
+    """The names of the tasks to score: those of a SentEval folder, and the user's own pairs."""
 
     data_dir: Path | str | None
     tasks: Sequence[str] = STS_TASKS
     split: Split = "test"
-    own: Mapping[str, StsTask] = field(default_factory=dict)
+    own_tasks: Mapping[str, StsTask] = field(default_factory=dict)
 
     @classmethod
     def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without --tasks, the split dev means STS-B; with another split, pair files alone are scored,
-        or without any all tasks that have the split. Of the demo corpus, which is used if there is
-        no folder, only STS-B is scored.
+        Without ``--tasks``, the split dev stands for STS-B. With another split, only the pair files
+        are scored; if there are none, all tasks that have the split are. Without a folder the demo
+        corpus is used, and only its STS-B is scored.
         """
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
@@ -139,18 +139,18 @@ class StsSuite:
 
     def read_task(self, name: str, split: Split) -> StsTask:
         """Return the pairs of a task; a pair file is a test set, whatever the split."""
-        if self.data_dir is None or name in self.own:
-            return self.own[name]
+        if self.data_dir is None or name in self.own_tasks:
+            return self.own_tasks[name]
         return read_sts_task(self.data_dir, name, split=split)
 
     def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
         """Return the tasks that can be read, and the reasons why the others cannot."""
-        if self.data_dir is not None and any(name not in self.own for name in self.tasks):
+        if self.data_dir is not None and any(name not in self.own_tasks for name in self.tasks):
             resolve_senteval_dir(self.data_dir)  # raises once, not for each task
         tasks: dict[str, StsTask] = {}
         missing: dict[str, str] = {}
         for name in self.tasks:
-            if name not in self.own and not has_split(name, self.split):
+            if name not in self.own_tasks and not has_split(name, self.split):
                 missing[name] = f"{name} has no {self.split} split"
                 continue
             try:
@@ -166,13 +166,13 @@ class StsSuite:
         The key holds everything that the result depends on besides the encoder. Data are
         represented by their digests.
         """
-        # A regressor is trained on the other splits of a task.
+        # A regressor depends on the other splits of a task too, as it is trained on them.
         splits = {self.split}
         if setting.regressor:
             splits.add("all")
         files: set[Path] = set()
         for task in self.tasks:
-            if self.data_dir is None or task in self.own:
+            if self.data_dir is None or task in self.own_tasks:
                 continue
             for split in splits:
                 if has_split(task, split):
@@ -185,7 +185,7 @@ class StsSuite:
             "aggregation": setting.aggregation.value,
             "regressor": setting.regressor,
             "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
-            "pair_files": {name: task.digest for name, task in self.own.items()},
+            "pair_files": {name: task.digest for name, task in self.own_tasks.items()},
         }
 
 
@@ -224,12 +224,12 @@ def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Fl
 def sts_task_result(
     subsets: Mapping[str, SubsetPairs], metric: Metric, aggregation: Aggregation, data_sha256: str
 ) -> TaskResult:
-    """Return the score of a task, with its scores by all other metrics and aggregations."""
-    sides = cosine_and_gold(subsets)
+    """Return the score of a task by one metric and aggregation, and its scores by all others."""
+    cosines_and_golds = cosine_and_gold(subsets)
     by_metric: dict[str, dict[str, float | None]] = {}
     for each_metric in Metric:
         by_metric[each_metric.value] = {
-            each_aggregation.value: aggregate(each_metric, each_aggregation, sides)
+            each_aggregation.value: aggregate(each_metric, each_aggregation, cosines_and_golds)
             for each_aggregation in Aggregation
         }
     n_pairs = 0
@@ -239,7 +239,8 @@ def sts_task_result(
         parts[name] = {"n_pairs": len(pairs.gold)}
         for each_metric in Metric:
             parts[name][each_metric.value] = correlate(each_metric, pairs.cosine, pairs.gold)
-    return TaskResult(by_metric[metric][aggregation], n_pairs, parts, data_sha256, by_metric)
+    score = by_metric[metric][aggregation]
+    return TaskResult(score, n_pairs, parts, data_sha256, extra=by_metric)
 
 
 def evaluate_sts(
@@ -251,8 +252,8 @@ def evaluate_sts(
 ) -> SuiteResult:
     """Score an encoder on STS tasks; cosines in the order of the gold scores give 1.
 
-    ``encode`` is called once with all distinct sentences of all tasks. With a regressor, its
-    predictions, in 1 .. 5, replace the cosines of STS-B and SICK-R.
+    ``encode`` is called once with all distinct sentences of all tasks. If the setting has a
+    regressor, the predictions of the regressor, in 1 .. 5, replace the cosines of STS-B and SICK-R.
     """
     tasks, missing = suite.read(progress)
     sentences = [sentence for task in tasks.values() for sentence in task.sentences]
@@ -279,7 +280,7 @@ def evaluate_sts(
             progress.warn(f"{name} has no score: {_why_undefined(subsets)}")
         results[name] = result
     settings = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
-    figures = _cost(len(sentences), seconds)
+    figures = _speed_figures(len(sentences), seconds)
     return SuiteResult("sts", settings, results, missing, figures, scored)
 
 
@@ -293,7 +294,7 @@ def _why_undefined(subsets: Mapping[str, SubsetPairs]) -> str:
     return "all pairs have the same cosine"
 
 
-def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
+def _speed_figures(n_sentences: int, seconds: float) -> dict[str, float | None]:
     rate = None
     if seconds > 0:
         rate = n_sentences / seconds
@@ -303,7 +304,7 @@ def _cost(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     encode_for: Callable[[str], Encode], suite: StsSuite, setting: StsSetting, *, progress: Progress
 ) -> SuiteResult:
-    """Score each task with its own encode function.
+    """Score each task with an encode function of its own, which ``encode_for`` makes.
 
     Post-processing that is fitted on each task (``--fit target``) needs this.
     """
@@ -312,8 +313,8 @@ def evaluate_per_task(
     missing: dict[str, str] = {}
     for task in suite.tasks:
         try:
-            alone = replace(suite, tasks=(task,))
-            results.append(evaluate_sts(encode_for(task), alone, setting, progress=progress))
+            only_task = replace(suite, tasks=(task,))
+            results.append(evaluate_sts(encode_for(task), only_task, setting, progress=progress))
         except DataError as error:
             # If no task could be scored, the error of the last one is raised.
             if task == suite.tasks[-1] and not results:
@@ -329,5 +330,5 @@ def evaluate_per_task(
         examples |= result.examples
     n_sentences = sum(result.figures["n_sentences"] for result in results)
     seconds = sum(result.figures["seconds"] for result in results)
-    figures = _cost(n_sentences, seconds)
+    figures = _speed_figures(n_sentences, seconds)
     return replace(results[0], tasks=tasks, missing=missing, figures=figures, examples=examples)

@@ -42,22 +42,25 @@ from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 # Increase this when a change of the probe changes scores, so that kept results are not reused.
 _RESULT_VERSION = 1
-_ARRAYS = ("test_rows", "predictions")  # of a probe's result
+_ARRAY_FIELDS = ("test_rows", "predictions")  # of a ProbeResult
 
 
 @dataclass(frozen=True)
 class TransferSuite:
-    """The SentEval tasks to score, the user's own tasks by name, and how to score them."""
+    """The names of the tasks to score, the user's own ones among them, and how to score them."""
 
     data_dir: Path | str | None
     tasks: Sequence[str] = TRANSFER_TASKS
-    own: Mapping[str, TransferTask] = field(default_factory=dict)
+    own_tasks: Mapping[str, TransferTask] = field(default_factory=dict)
     protocol: TransferProtocol = TransferProtocol.DEFAULT
     probe: Probe = Probe.SENTEVAL
 
     @classmethod
     def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
-        """Choose the tasks and read the task files; DataError if one has too few examples."""
+        """Choose the tasks and read the task files.
+
+        Raise DataError if a file has too few examples.
+        """
         roles = ("text", "label", "left", "right")
         by_role = parse_columns(options.columns, roles)
         given = Given.of(options, by_role, roles=roles, progress=progress)
@@ -86,15 +89,15 @@ class TransferSuite:
         """
         missing: dict[str, str] = {}
         if self.data_dir is not None:
-            senteval_names = tuple(name for name in self.tasks if name not in self.own)
+            senteval_names = tuple(name for name in self.tasks if name not in self.own_tasks)
             for name, paths in missing_transfer_files(self.data_dir, senteval_names).items():
                 missing[name] = f"no {', '.join(map(str, paths))}"
         leave_out(missing, self.tasks, self.data_dir, progress)
         return missing
 
     def read_task(self, name: str) -> TransferTask:
-        if self.data_dir is None or name in self.own:
-            return self.own[name]
+        if self.data_dir is None or name in self.own_tasks:
+            return self.own_tasks[name]
         return read_transfer_task(self.data_dir, name)
 
     def score_task(
@@ -109,7 +112,7 @@ class TransferSuite:
             "data": digest_of(task.left, task.right, task.labels),
         }
 
-        # A result that is kept spares the encoding as well as the probe.
+        # With a result that is kept, nothing is encoded and no probe is run.
         kept = cache.load_result(task.name, key)
         if kept is not None:
             progress.info(f"{task.name}: kept from an earlier call")
@@ -131,7 +134,6 @@ class TransferSuite:
             features = difference_and_product(*np.split(features, 2))
         require_finite(features, task.name)
 
-        # Errors of the probe get the name of the task.
         run: Callable[..., ProbeResult] = probe.run_sklearn_probe
         if self.probe is Probe.SENTEVAL:
             run = partial(probe.run_probe, settings=settings)
@@ -145,22 +147,23 @@ class TransferSuite:
                 description=f"{task.name} probe",
             )
         except TrainingError as error:
+            # The probe does not know the name of the task.
             raise TrainingError(f"{task.name}: {error.message}", hint=error.hint) from error
 
 
 def _unpacked(packed: Mapping[str, Any]) -> ProbeResult:
-    """Return the result that ``_packed`` has turned into JSON values."""
+    """Return the result of a probe from the JSON values that ``_packed`` has made of it."""
     values = dict(packed)
     values["penalties"] = tuple(values["penalties"])
-    for name in _ARRAYS:
+    for name in _ARRAY_FIELDS:
         values[name] = np.array(values[name].split(), dtype=np.int64)
     return ProbeResult(**values)
 
 
 def _packed(result: ProbeResult) -> dict[str, Any]:
-    """Return a result as JSON values, with its arrays as text."""
+    """Return the result of a probe as JSON values, with its arrays of integers as text."""
     packed = dict(vars(result))
-    for name in _ARRAYS:
+    for name in _ARRAY_FIELDS:
         packed[name] = " ".join(map(str, packed[name].tolist()))
     return packed
 
@@ -174,9 +177,9 @@ def evaluate_transfer(
 ) -> SuiteResult:
     """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
 
-    ``encode`` is called once per task with its distinct sentences. With the probe ``sklearn``, only
-    the number of outer folds of the ``protocol`` counts. A second call with the same ``cache`` only
-    does what is missing.
+    ``encode`` is called once per task with its distinct sentences. The probe ``sklearn`` takes only
+    the number of outer folds from the protocol. A second call with the same ``cache`` only does
+    what is missing.
     """
     cache = cache or EvaluationCache(None, "")
     missing = suite.missing(progress)
@@ -203,7 +206,7 @@ def evaluate_transfer(
 def outer_splits(
     task: TransferTask, settings: probe.ProbeSettings
 ) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task, and its dev rows; None if it has no dev set.
+    """Return the outer splits of a task, and its dev rows, or None if it has no dev set.
 
     Raise DataError if a class has too few examples for the folds, or if there are too few training
     examples to hold some out for early stopping.
@@ -214,11 +217,11 @@ def outer_splits(
     n_folds = settings.n_folds
     if "all" in task.parts:
         # Every inner fold needs an example of each class; an outer fold may take two of them away.
-        _check_classes(task, task.rows("all"), n_folds, needed=n_folds + 2)
+        _check_class_sizes(task, task.rows("all"), n_folds, needed=n_folds + 2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:
         train = task.rows("train")
-        _check_classes(task, train, n_folds, needed=n_folds)
+        _check_class_sizes(task, train, n_folds, needed=n_folds)
         folds = [Fold(train, task.rows("test"))]
 
     # The smallest training set must have rows to hold out.
@@ -232,8 +235,8 @@ def outer_splits(
     return folds, None
 
 
-def _check_classes(task: TransferTask, rows: RowIndices, n_folds: int, *, needed: int) -> None:
-    """Raise DataError if a class has fewer than the needed examples among the rows."""
+def _check_class_sizes(task: TransferTask, rows: RowIndices, n_folds: int, *, needed: int) -> None:
+    """Raise DataError if a class has fewer than ``needed`` examples among the rows."""
     counts = np.bincount(task.labels[rows], minlength=task.n_classes)
     smallest = int(counts.min())
     if smallest >= needed:
@@ -266,10 +269,10 @@ def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPre
 
 
 def f1_score(gold: Integers, predicted: Integers) -> float:
-    """Return the F1 score of class 1.
+    """Return the F1 score of class 1; 0 if no example is labelled or predicted as this class.
 
-    It is twice the number of hits over the number of gold plus predicted examples of the class; 0
-    if there are none.
+    F1 is twice the number of hits, divided by the number of gold plus predicted examples of the
+    class.
     """
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
@@ -321,7 +324,8 @@ def eval_transfer(
 
 def transfer_report(result: SuiteResult) -> Report:
     settings = result.settings
-    dev = {name: task and task.extra["dev_accuracy"] for name, task in result.tasks.items()}
+    dev: dict[str, float | None] = dict.fromkeys(result.tasks)
+    dev |= {name: task.extra["dev_accuracy"] for name, task in result.tasks.items() if task}
     notes = result.notes()
     mrpc = result.tasks.get("MRPC")
     if mrpc and "f1" in mrpc.extra:

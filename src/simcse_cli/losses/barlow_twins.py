@@ -22,7 +22,7 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
     sentence. N below 2 raises a ValueError. ``redundancy_weight`` is 0 or more; the paper calls it
     lambda.
 
-    Equal views with independent columns give about 0; views that are constant over the batch give
+    Equal views with uncorrelated columns give about 0; views that are constant over the batch give
     P.
     """
     view_a, view_b = checked_views(view_a, view_b)
@@ -33,10 +33,10 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
 
 
 def standardise(view: Tensor) -> Tensor:
-    """Return the view with each column scaled to mean 0 and variance ``var / (var + 1e-5)``.
+    """Return the view with each column shifted to mean 0 and divided by ``sqrt(var + 1e-5)``.
 
-    ``var`` is the biased variance (divided by N), so this equals BatchNorm without affine
-    parameters in training mode.
+    ``var`` is the biased variance (divided by N). BatchNorm in training mode does the same if it
+    has no affine parameters.
     """
     variance, mean = torch.var_mean(view, dim=0, correction=0)
     return (view - mean) * torch.rsqrt(variance + 1e-5)
@@ -48,7 +48,10 @@ def off_diagonal_squares(matrix: Tensor) -> Tensor:
 
 
 def checked_views(view_a: Tensor, view_b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two views in at least float32; raise ValueError for unlike shapes or a single row."""
+    """Return the views in at least float32.
+
+    Raise ValueError unless both have the same shape ``(N, P)``, with at least 2 rows.
+    """
     if view_a.ndim != 2 or view_a.shape != view_b.shape:
         raise ValueError(
             f"views {tuple(view_a.shape)} and {tuple(view_b.shape)}: need two (N, P) of one shape"

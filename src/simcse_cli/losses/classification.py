@@ -11,10 +11,10 @@ IGNORED_LABEL = -100
 
 
 def sbert_features(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``[u, v, |u - v|]`` for each pair of rows u and v, ``(B, D)`` twice to ``(B, 3D)``.
+    """Return ``[u, v, |u - v|]``, ``(B, 3D)``, of row u of ``left`` and row v of ``right``.
 
-    Source: Reimers and Gurevych 2019, section 3; the best row of their Table 6, which has no
-    ``u * v`` term.
+    Source: Reimers and Gurevych 2019, section 3. In their Table 6, these features without ``u * v``
+    are the best.
     """
     return torch.cat([left, right, (left - right).abs()], dim=1)
 

@@ -8,7 +8,7 @@ from simcse_cli.machine.precision import wide
 
 
 def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Tensor:
-    """Return this process's share of the mean binary cross-entropy of dot products, in nats.
+    """Return this process's share of the mean binary cross-entropy of pairs, in nats.
 
     Source: Carlsson et al. 2021. The loss is a mean over pairs, as in the authors' code;
     sentence-transformers takes the sum. The probability that both sides of pair i are the same

@@ -27,20 +27,22 @@ def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -
     Two pairs with different scores and equal cosines give ``ln 2``. If all scores are equal, the
     loss is 0.
     """
-    return _ranking(functional.cosine_similarity, left, right, scores, temperature)
+    return _ranking_loss(functional.cosine_similarity, left, right, scores, temperature)
 
 
 def angle(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -> Tensor:
     """Return the CoSENT loss with AnglE's ``complex_score`` in place of the cosine, in nats.
 
     Source: Li and Li 2023 (AnglE) and their released code, which multiplies by 20: a temperature of
-    0.05. Arguments and errors are those of ``cosent``.
+    0.05. ``left`` and ``right`` are ``(N, D)``, already gathered over processes; of ``scores``
+    ``(N,)`` only the order counts. Other shapes, or a temperature that is not above 0, raise a
+    ValueError.
     """
-    return _ranking(complex_score, left, right, scores, temperature)
+    return _ranking_loss(complex_score, left, right, scores, temperature)
 
 
 def complex_score(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``|cos(u, v) + omega(u, v)|`` of each row, ``(N, D)`` twice to ``(N,)``.
+    """Return ``|cos(u, v) + omega(u, v)|``, ``(N,)``, of row u of ``left`` and row v of ``right``.
 
     Source: the released code of AnglE. The first half of a vector is read as real parts, the second
     as imaginary parts: u = (a, b) and v = (c, e). ``cos`` and ``omega`` are the real and the
@@ -62,22 +64,22 @@ def complex_score(left: Tensor, right: Tensor) -> Tensor:
     return (cosines + omega).abs()
 
 
-def _ranking(
-    score: Callable[[Tensor, Tensor], Tensor],
+def _ranking_loss(
+    similarity: Callable[[Tensor, Tensor], Tensor],
     left: Tensor,
     right: Tensor,
     scores: Tensor,
     temperature: float,
 ) -> Tensor:
-    """Check the arguments and return the CoSENT loss for any similarity function ``score``."""
+    """Check the arguments, and return the CoSENT loss for any function ``similarity`` of rows."""
     if left.ndim != 2 or left.shape != right.shape or scores.shape != left.shape[:1]:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (left, right, scores))
         raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
-    similarities = score(wide(left), wide(right)) / temperature
-    # Only the gaps c_i - c_j with s_i < s_j count; the others become exp(-inf) = 0 in the sum.
+    similarities = similarity(wide(left), wide(right)) / temperature
+    # Only the gaps c_i - c_j with s_i < s_j count; all other gaps become exp(-inf) = 0 in the sum.
     gaps = similarities[:, None] - similarities[None, :]
     gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)
-    # The prepended 0 is the "1 +" inside the logarithm, as exp(0) = 1.
+    # The 0 in front is the "1 +" inside the logarithm, as exp(0) = 1.
     return torch.cat([gaps.new_zeros(1), gaps.flatten()]).logsumexp(dim=0)

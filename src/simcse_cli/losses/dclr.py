@@ -46,14 +46,15 @@ def ascended(
 def released_dclr(
     anchors: Tensor, positives: Tensor, noise: Tensor, false: Tensor, *, temperature: float
 ) -> Tensor:
-    """Return the loss that the released code of DCLR computes, a mean over entries, in nats.
+    """Return the loss that the released code of DCLR computes, in nats.
 
     The logits ``(N, N + K)`` are the cosines of the anchors with the positives and with ``noise``
     ``(K, D)``, divided by the temperature. They are set to 0 where ``false`` ``(N, N)`` marks a
     false negative. The loss is the mean binary cross-entropy of all entries of their row-wise
     softmax against the identity matrix.
 
-    Equal logits in M columns give ``(ln M - (M - 1) ln(1 - 1 / M)) / M``: 0.45056 for M = 6.
+    If all logits are equal in M = N + K columns, the loss is
+    ``(ln M - (M - 1) ln(1 - 1 / M)) / M``, which is 0.45056 for M = 6.
     """
     logits = similarity_matrix(anchors, torch.cat([positives, noise])) / temperature
     is_false = functional.pad(false, (0, len(noise)))  # noise vectors are never false negatives

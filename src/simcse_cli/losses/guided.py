@@ -33,8 +33,8 @@ def guided_info_nce(
 
     A text is removed from row i where the guide gives it a cosine above ``b_i - margin``; b_i is
     the guide's cosine of anchor i and positive i. The labelled pair itself always stays. Unlike the
-    source, ``aa`` and ``pp`` never compare a text with itself. Pairs that are true in ``excluded``
-    ``(N, N)`` are left out of every block but that of the hard negatives.
+    source, ``aa`` and ``pp`` never compare a text with itself. Pairs of rows that are true in
+    ``excluded`` ``(N, N)`` are left out everywhere except among the hard negatives.
 
     Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
     removed, the loss is InfoNCE.
@@ -57,14 +57,15 @@ def guided_info_nce(
     n_removed = []
     n_candidates = 0
     for left, right in pairs:
-        # On the diagonal is the labelled pair or a text with itself, but not for hard negatives.
+        # On the diagonal is the labelled pair or a text with itself, except for hard negatives,
+        # which are the views from 2 on.
         has_own_pairs = right < 2
         removed = similarity_matrix(guide[left], guide[right]) > bars
         if has_own_pairs:
             removed = removed & ~is_own
         n_removed.append(removed.sum())
         n_candidates += removed.numel() - len(anchors) * has_own_pairs
-        # Entries that are left out for other reasons do not count as removed.
+        # What the guide does not remove is not counted, even if it is left out.
         left_out = removed
         if has_own_pairs and excluded is not None:
             left_out = left_out | excluded

@@ -33,19 +33,19 @@ def info_nce(
     the temperature. w_ij is alpha for the anchor's own hard negatives, else 1.
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes.
-    ``hard_negatives`` are ``(S * N, D)``, S for each anchor: those of anchor i are rows i, N + i
-    and so on. ``temperature`` has no unit. It divides dot products too; the paper's dot-product
-    runs use 1. Other shapes, or a temperature or alpha that is not above 0, raise a ValueError.
+    ``hard_negatives`` are ``(S * N, D)``, S for each anchor: anchor i has the rows i, N + i and so
+    on. ``temperature`` has no unit. It divides dot products too, for which the paper uses 1. Other
+    shapes, or a temperature or alpha that is not above 0, raise a ValueError.
 
-    ``symmetric`` averages this loss with that of the direction from positives to anchors, which
-    has neither hard nor extra negatives. It is not in the paper, whose authors found no clear
-    difference.
+    ``symmetric`` averages this loss with the loss of classifying positive i among all anchors,
+    which has neither hard nor extra negatives. The paper does not describe this; its authors found
+    no clear difference.
 
     ``texts`` ``(N, 2 + S)`` number the texts of each row (anchor, positive, hard negatives); equal
-    texts have equal numbers. With them, exp(p_ij) is left out where another row j has the same
-    anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out where the
-    hard negative is the anchor or positive of row i. Rows without such a text keep their loss, bit
-    for bit. If all rows are equal, the loss is 0.
+    texts have equal numbers. If they are given, exp(p_ij) is left out where another row j has the
+    same anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out where
+    the hard negative is the anchor or positive of row i. Rows without such a text keep their loss,
+    bit for bit. If all rows are equal, the loss is 0.
 
     ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor. ``excluded``
     ``(N, N)`` is true where positive j is not to be a negative of anchor i; it is false on the
@@ -54,12 +54,12 @@ def info_nce(
     Equal embeddings give ``ln N``, ``ln(2N - 1 + alpha)`` with one hard negative for each anchor,
     or ``ln(N + M)`` with M extra negatives.
     """
-    # Compare each anchor with all positives; its own is on the diagonal.
+    # Compare each anchor with all positives; the positive of the same row is on the diagonal.
     check_pairs(anchors, positives, temperature)
     n_rows = len(anchors)
     logits = similarity_matrix(anchors, positives, similarity) / temperature  # (N, N)
     if texts is not None:
-        _check_texts(texts, anchors, hard_negatives)
+        _check_text_shape(texts, anchors, hard_negatives)
         logits = logits.masked_fill(equal_pairs(texts), -torch.inf)
     if excluded is not None:
         logits = logits.masked_fill(excluded, -torch.inf)
@@ -70,7 +70,7 @@ def info_nce(
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
-        # The weight alpha of an own negative becomes ln(alpha) in its logit, (N, S * N).
+        # The weight alpha of an anchor's own hard negatives is ln(alpha) in their logits.
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature
         is_own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
         is_own = is_own.repeat(1, len(hard_negatives) // n_rows)
@@ -88,26 +88,29 @@ def info_nce(
 
 
 def equal_pairs(texts: Tensor) -> Tensor:
-    """Return ``(N, N)``: true where positive j, of another row, is known to fit anchor i.
+    """Return ``(N, N)``: true where the positive of another row j is known to fit anchor i.
 
-    It does if the rows have the same anchor or the same positive, or positive j is anchor i itself.
+    It is known if rows i and j have the same anchor or the same positive, or if positive j has the
+    text of anchor i. Columns 0 and 1 of ``texts`` number the texts of the anchors and positives.
     """
     anchors = texts[:, 0]
     positives = texts[:, 1]
     has_same_anchor = anchors[:, None] == anchors
     has_same_positive = positives[:, None] == positives
-    is_anchor = anchors[:, None] == positives
-    return (has_same_anchor | has_same_positive | is_anchor).fill_diagonal_(False)
+    has_anchor_as_positive = anchors[:, None] == positives
+    return (has_same_anchor | has_same_positive | has_anchor_as_positive).fill_diagonal_(False)
 
 
 def _is_anchor_or_positive(texts: Tensor) -> Tensor:
     """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i."""
-    negatives = texts[:, 2:].T.flatten()
-    return (texts[:, :1] == negatives) | (texts[:, 1:2] == negatives)
+    anchors = texts[:, 0, None]
+    positives = texts[:, 1, None]
+    negatives = texts[:, 2:].T.flatten()  # in the order of the rows of ``hard_negatives``
+    return (anchors == negatives) | (positives == negatives)
 
 
 def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
-    """Raise ``ValueError`` unless both sides are ``(N, D)`` and temperature is above 0."""
+    """Raise ``ValueError`` unless both sides are ``(N, D)`` and the temperature is above 0."""
     if anchors.ndim != 2 or anchors.shape != positives.shape:
         raise ValueError(
             f"anchors {tuple(anchors.shape)}, positives {tuple(positives.shape)}: need both (N, D)"
@@ -116,7 +119,7 @@ def check_pairs(anchors: Tensor, positives: Tensor, temperature: float) -> None:
         raise ValueError(f"temperature {temperature}: must be above 0")
 
 
-def _check_texts(texts: Tensor, anchors: Tensor, hard_negatives: Tensor | None) -> None:
+def _check_text_shape(texts: Tensor, anchors: Tensor, hard_negatives: Tensor | None) -> None:
     n_negatives = 0 if hard_negatives is None else len(hard_negatives) // max(len(anchors), 1)
     if texts.shape != (len(anchors), 2 + n_negatives):
         raise ValueError(f"texts {tuple(texts.shape)}: need ({len(anchors)}, {2 + n_negatives})")

@@ -28,8 +28,8 @@ def mixcse(
         v_i = mix a_i + (1 - mix) a_(i+1)
 
     No gradient flows through u and v. The logits ``(N, 3N)`` are similarities divided by the
-    temperature: of anchors with positives, of anchors with u, and of v with positives. The last
-    block is missing unless ``sides`` is both.
+    temperature: of anchors with positives, of anchors with u, and of v with positives. Those of v
+    are missing unless ``sides`` is both.
 
     u_(i-1) contains the positive of anchor i, and v_i contains the anchor of positive i + 1, both
     with the weight 1 - mix. ``masked`` says what happens to the logits of these pairs: ``exclude``
@@ -50,11 +50,11 @@ def mixcse(
     # Add the blocks of anchors with mixed positives, and of mixed anchors with positives.
     contains_pair = (is_excluded | is_own).roll(-1, dims=1)  # u_j also contains positive j + 1
     with_u = similarity_matrix(anchors, _mixed(positives, mix), similarity)
-    blocks.append(_without(with_u, contains_pair, is_excluded, masked))
+    blocks.append(_masked(with_u, contains_pair, is_excluded, masked))
     if sides is MixSides.BOTH:
         contains_pair = (is_excluded | is_own).roll(-1, dims=0)  # v_i also contains anchor i + 1
-        of_v = similarity_matrix(_mixed(anchors, mix), positives, similarity)
-        blocks.append(_without(of_v, contains_pair, is_excluded, masked))
+        with_v = similarity_matrix(_mixed(anchors, mix), positives, similarity)
+        blocks.append(_masked(with_v, contains_pair, is_excluded, masked))
     logits = torch.cat(blocks, dim=1) / temperature
     return own_row_loss(logits)
 
@@ -64,10 +64,13 @@ def _mixed(vectors: Tensor, mix: float) -> Tensor:
     return (mix * vectors + (1 - mix) * vectors.roll(-1, dims=0)).detach()
 
 
-def _without(
+def _masked(
     similarities: Tensor, contains_pair: Tensor, is_excluded: Tensor, masked: MixMasked
 ) -> Tensor:
-    """Mask the similarities of mixtures that contain a pair, and leave out the excluded ones."""
+    """Mask the similarities of mixtures that contain a pair, and leave out excluded pairs.
+
+    ``masked`` says whether a mixture's similarity becomes 0 or is left out.
+    """
     if masked is MixMasked.ZERO:
         return similarities.masked_fill(contains_pair, 0.0).masked_fill(is_excluded, -torch.inf)
     return similarities.masked_fill(contains_pair | is_excluded, -torch.inf)

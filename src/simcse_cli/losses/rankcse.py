@@ -12,9 +12,9 @@ from simcse_cli.machine.precision import no_autocast
 def consistency(logits: Tensor) -> Tensor:
     """Return the Jensen-Shannon divergence of both directions, mean over rows, in nats.
 
-    Source: Liu et al. 2023 (RankCSE), as in a community's code, as the authors' was not found. P
-    and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose, M = (P + Q) / 2.
-    The loss of a row is ``(KL(P || M) + KL(Q || M)) / 2``.
+    Source: Liu et al. 2023 (RankCSE), as in other people's code, since the authors' code was not
+    found. P and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose, and
+    M = (P + Q) / 2. The loss of a row is ``(KL(P || M) + KL(Q || M)) / 2``.
 
     Symmetric logits give 0; the loss is never above ``ln 2``.
     """
@@ -26,10 +26,11 @@ def consistency(logits: Tensor) -> Tensor:
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """Return ``-(H(P) + H(Q)) / 2``, mean over rows, with P and Q of ``consistency``.
+    """Return the negated mean entropy ``-(H(P) + H(Q)) / 2``, mean over rows, in nats.
 
-    The community's code computes this negated mean entropy in place of ``consistency``: it clamps
-    ln M, which is never above 0, to at least 1e-7, so that M drops out.
+    P and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose. The published
+    code for RankCSE computes this where its paper has the divergence ``consistency``: the code
+    raises ln M, which is at most 0, to the constant 1e-7, so that the loss no longer depends on M.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)
@@ -37,23 +38,22 @@ def negative_entropy(logits: Tensor) -> Tensor:
 
 
 def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
-    """Return the cross-entropy of the student's with the teacher's softmax over the other rows.
+    """Return the cross-entropy of a student's softmax against a teacher's, in nats.
 
-    Source: Cao et al. 2007, as used in RankCSE. ``logits`` and ``teacher_logits`` are ``(N, N)``.
-    p_ij and q_ij are the teacher's and the student's softmax over row i without its diagonal
-    entry:
+    Source: Cao et al. 2007, as used in RankCSE. The ``logits`` of the student and
+    ``teacher_logits`` are ``(N, N)``. p_ij and q_ij are the teacher's and the student's softmax
+    over row i without its diagonal entry:
 
         loss = -mean_i sum_{j != i} p_ij ln q_ij
 
-    The unit is the nat. Two rows give 0. Logits that equal the teacher's give the teacher's
-    entropy.
+    Two rows give 0. Logits that equal the teacher's give the teacher's entropy.
     """
     n_rows = len(logits)
-    is_other = ~own_pairs(logits)
+    is_off_diagonal = ~own_pairs(logits)
     shape = n_rows, n_rows - 1
     # The places off the diagonal are sorted to the front: indexing by a mask instead would wait for
     # a GPU to report how many places the mask selects.
-    order = is_other.flatten().to(torch.int8).argsort(descending=True, stable=True)
+    order = is_off_diagonal.flatten().to(torch.int8).argsort(descending=True, stable=True)
     places = order[: n_rows * (n_rows - 1)]
     student = logits.flatten()[places].view(shape)
     teacher = teacher_logits.flatten()[places].view(shape)
@@ -63,16 +63,17 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     """Return the negative log-likelihood of the teacher's ranking, mean over rows, in nats.
 
-    Source: Xia et al. 2008, as used in RankCSE. ``logits`` and ``teacher`` are ``(N, N)``. a_1 to
-    a_N are the logits of a row, ordered by falling teacher similarity; the diagonal entry comes
-    first, and equal similarities keep the order of the columns:
+    Source: Xia et al. 2008, as used in RankCSE. ``logits`` and the similarities ``teacher`` are
+    ``(N, N)``. a_1 to a_N are the logits of a row, from the highest to the lowest similarity of the
+    teacher; the diagonal entry comes first, and equal similarities keep the order of the columns:
 
         loss of a row = sum_k (ln sum_{m >= k} exp(a_m) - a_k)
 
     The term of k = 1 is InfoNCE. Equal logits give ``ln N!``: 3.1781 for 4 rows.
     """
-    is_own = own_pairs(teacher)
-    order = teacher.masked_fill(is_own, torch.inf).argsort(dim=1, descending=True, stable=True)
+    # The diagonal entry comes first.
+    ranked = teacher.masked_fill(own_pairs(teacher), torch.inf)
+    order = ranked.argsort(dim=1, descending=True, stable=True)
     ordered = logits.gather(1, order)
     # Flipped twice, the cumulative sum runs from the last column back to the first.
     with no_autocast(logits.device):

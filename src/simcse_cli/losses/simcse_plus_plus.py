@@ -32,8 +32,8 @@ def off_dropout(
     processes. ``excluded`` ``(N, N)`` is true where rows i and j are not to be negatives of each
     other.
 
-    Equal vectors and a scale of 1 give ``ln N``. If the three arguments are equal, the loss is
-    InfoNCE.
+    If all vectors are equal and the scale is 1, the loss is ``ln N``. If the three arguments are
+    equal and the scale is 1, the loss is InfoNCE.
     """
     check_pairs(anchors, positives, temperature)
     positive_logits = similarity_matrix(anchors, positives, similarity).diagonal() / temperature
@@ -46,7 +46,7 @@ def off_dropout(
 
 
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
-    """Return the contrastive loss between the dimensions of two views, mean over them, in nats.
+    """Return the contrastive loss between the dimensions of two views, their mean, in nats.
 
     Source: Xu et al. 2023 (SimCSE++) and the authors' code. Y_a and Y_b are the views with each
     column standardised over the batch (biased variance + 1e-5). Dimension k of the first view is

@@ -12,14 +12,14 @@ def l2_normalize(vectors: Tensor) -> Tensor:
     """Return the rows divided by their L2 norm; a zero row stays zero, with a finite gradient."""
     # A norm of 1 in place of 0 avoids a division by zero, also in the gradient.
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    is_long = norms > torch.finfo(norms.dtype).tiny
-    return vectors / torch.where(is_long, norms, torch.ones_like(norms))
+    is_nonzero = norms > torch.finfo(norms.dtype).tiny
+    return vectors / torch.where(is_nonzero, norms, torch.ones_like(norms))
 
 
 def similarity_matrix(
     left: Tensor, right: Tensor, similarity: Similarity = Similarity.COSINE
 ) -> Tensor:
-    """Return all similarities of two sets of rows, ``(N, D)`` and ``(M, D)`` to ``(N, M)``.
+    """Return the similarities ``(N, M)`` of all rows ``(N, D)`` with all rows ``(M, D)``.
 
     They are computed in at least float32, even under autocast: a bfloat16 cosine has only eight
     significant bits, which would shift its logit at a temperature of 0.05 by up to 0.08.
@@ -35,10 +35,10 @@ def similarity_matrix(
 
 
 def own_pairs(rows: Tensor) -> Tensor:
-    """Return a mask ``(N, N)`` that is true for each of N rows with itself."""
+    """Return a mask ``(N, N)``, N being the number of rows, that is true on the diagonal."""
     return torch.eye(len(rows), dtype=torch.bool, device=rows.device)
 
 
 def own_row_loss(logits: Tensor) -> Tensor:
-    """Return the cross-entropy of row i being of class i, mean over rows, in nats."""
+    """Return the cross-entropy if the right class of row i is i, mean over rows, in nats."""
     return functional.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

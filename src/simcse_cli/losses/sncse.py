@@ -8,7 +8,7 @@ from simcse_cli.losses.similarity import l2_normalize
 def soft_negative_margin(
     anchors: Tensor, positives: Tensor, negations: Tensor, *, low: float, high: float
 ) -> Tensor:
-    """Return the mean over rows of ``relu(d + low) + relu(-d - high)``, without unit.
+    """Return the mean over rows of ``relu(d + low) + relu(-d - high)``.
 
     Source: Wang et al. 2022 (SNCSE) and the authors' code. d is the cosine of an anchor and its
     negation minus the cosine of the anchor and its positive. The arguments are ``(N, D)``, any

@@ -17,17 +17,17 @@ class VicregTerms(NamedTuple):
 
 
 def variance_loss(view: Tensor) -> Tensor:
-    """Return the mean over columns of ``max(0, 1 - sqrt(var + 1e-4))``, var being unbiased.
+    """Return the mean over columns of ``max(0, 1 - sqrt(var + 1e-4))``.
 
-    A view that is constant over the batch gives 0.99.
+    ``var`` is the unbiased variance of a column. A view that is constant over the batch gives 0.99.
     """
     return functional.relu(1 - torch.sqrt(view.var(dim=0, correction=1) + 1e-4)).mean()
 
 
 def covariance_loss(view: Tensor) -> Tensor:
-    """Return the sum of the squared off-diagonal covariances of a view ``(N, P)``, over P.
+    """Return the sum of the squared off-diagonal covariances of a view ``(N, P)``, divided by P.
 
-    The covariance is unbiased (divided by N - 1).
+    The covariances are unbiased (divided by N - 1).
     """
     centred = view - view.mean(dim=0)
     covariance = centred.T @ centred / (len(view) - 1)  # (P, P)

@@ -27,7 +27,10 @@ AHEAD = 3  # batches that are made before they are due
 
 @dataclass
 class BatchMaker:
-    """Makes this process's part of the batch of any step."""
+    """Makes this process's part of the batch of any step.
+
+    ``most_left_out`` is the share of rows that batches without duplicates may leave out.
+    """
 
     objective: Objective
     data: Any
@@ -42,7 +45,8 @@ class BatchMaker:
 
     def __post_init__(self) -> None:
         self.global_batch_size = self.config.batch_size * self.n_processes
-        self._epoch: tuple[int, Examples, Indices] | None = None
+        # The epoch that was made last: its number, its examples and their order.
+        self._last_epoch: tuple[int, Examples, Indices] | None = None
         # Only packing the first epoch shows how many rows fit into batches without duplicates.
         if self.kind is Batches.NO_DUPLICATES:
             self.n_examples = self._n_placed()
@@ -55,16 +59,17 @@ class BatchMaker:
 
         Raise DataError if too many rows are left out.
         """
-        least = 2 * self.n_processes
+        smallest_batch = 2 * self.n_processes
         size = self.global_batch_size
         n_examples = self.n_examples
         n_placed = len(self._shuffled(0)[1])
         n_left_out = n_examples - n_placed
         # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
         n_left_anyway = n_examples % size
-        if n_left_anyway >= least:
+        if n_left_anyway >= smallest_batch:
             n_left_anyway = 0  # these rows are the last, smaller batch
-        if n_placed < least or n_left_out > max(n_left_anyway, self.most_left_out * n_examples):
+        n_allowed = max(n_left_anyway, self.most_left_out * n_examples)
+        if n_placed < smallest_batch or n_left_out > n_allowed:
             raise DataError(
                 f"{self.data.name}: --batches no-duplicates has no place for {n_left_out:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
@@ -80,25 +85,26 @@ class BatchMaker:
         start = step_in_epoch * self.global_batch_size
         rows = order[start : start + self.global_batch_size]
         parts = np.array_split(rows, self.n_processes)  # contiguous, in rank order
-        own_rows = parts[self.rank]
+        local_rows = parts[self.rank]
         generator = random_generator(self.config.seed, epoch, step, self.rank)
-        batch = self.objective.collate([examples.items[int(i)] for i in own_rows], generator)
+        batch = self.objective.collate([examples.items[int(i)] for i in local_rows], generator)
 
         # Add what the loss needs. Every row gives equally many examples, so that the count of this
         # process also tells the counts of the others.
-        batch.counts = [len(part) * batch.n_examples // len(own_rows) for part in parts]
+        batch.counts = [len(part) * batch.n_examples // len(local_rows) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self.shared is not None:
             # The numbers cover all processes, in the order in which vectors are gathered.
             batch.extra["texts"] = torch.from_numpy(self.shared.numbers[rows])
         if self.teachers is not None:
             batch.extra["teacher"] = self.teachers.of_rows(rows)
+            # The place of this process's first row in ``rows``.
             batch.extra["first"] = sum(map(len, parts[: self.rank]))
         return batch.prepacked(self.objective.encoder)
 
     def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
-        if self._epoch is not None and self._epoch[0] == epoch:
-            return self._epoch[1:]
+        if self._last_epoch is not None and self._last_epoch[0] == epoch:
+            return self._last_epoch[1:]
         generator = random_generator(self.config.seed, epoch)
         examples = self.objective.examples(self.data, generator)
         window = self.config.bucket_batches
@@ -110,7 +116,7 @@ class BatchMaker:
                 order = bucket_by_length(order, examples.items, window, size, generator)
         if self.kind is Batches.NO_DUPLICATES and self.shared is not None:
             order = self._without_duplicates(order, self.shared, epoch)
-        self._epoch = (epoch, examples, order)
+        self._last_epoch = (epoch, examples, order)
         return examples, order
 
     def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
@@ -124,11 +130,12 @@ class BatchMaker:
         if epoch == 0:
             self._first_epoch = packed
             return packed
+        # ``n_steps`` is at least 1, even if no batch is full.
         n_steps = n_steps_per_epoch(len(packed), size, n_processes)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
 
-        # There are too few batches: repeat the full ones, or take the first epoch if none is full.
+        # There are too few batches: repeat the full ones, or the first epoch if none is full.
         n_full = len(packed) // size
         if n_full == 0:
             return self._first_epoch
@@ -176,53 +183,54 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     for row in order.tolist():
         batches.add(row, shared.by_row.get(row, ()))
 
-    # Keep all full batches, and the largest of the others.
-    placed = [row for batch in batches.rows if len(batch) == size for row in batch]
-    largest = max((batch for batch in batches.rows if len(batch) < size), key=len, default=[])
+    # Keep all full batches, and the largest incomplete one.
+    placed = [row for batch in batches.filled if len(batch) == size for row in batch]
+    incomplete = [batch for batch in batches.filled if len(batch) < size]
+    largest = max(incomplete, key=len, default=[])
     if len(largest) >= least:
         placed += largest
     return np.array(placed, np.int64)
 
 
 class _BatchesApart:
-    """Batches in the making, none with a text twice; ``rows`` holds the rows of each."""
+    """Batches in the making, none with a text twice; ``filled`` holds the rows of each."""
 
     def __init__(self, size: int) -> None:
-        self.rows: list[list[int]] = []
+        self.filled: list[list[int]] = []
         self._size = size
-        # By text: the batches that have it, and the first batch that has not.
-        self._holders: defaultdict[int, set[int]] = defaultdict(set)
+        # By text: the numbers of the batches with this text, and of the first batch without it.
+        self._batches_with: defaultdict[int, set[int]] = defaultdict(set)
         self._first_without: defaultdict[int, int] = defaultdict(int)
-        self._first_open = 0  # the batches before are full
+        self._first_open = 0  # the batches before this one are full
 
     def add(self, row: int, texts: Collection[int]) -> None:
         """Put a row into the first batch that has room and none of its texts."""
-        place = self._place_for(texts)
-        if place == len(self.rows):
-            self.rows.append([])
-        self.rows[place].append(row)
+        number = self._batch_for(texts)
+        if number == len(self.filled):
+            self.filled.append([])
+        self.filled[number].append(row)
 
-        # From now on, pass over the first batches if they have the text or are full.
+        # Later searches pass over the first batches that have the text, or that are full.
         for text in texts:
-            holders = self._holders[text]
-            holders.add(place)
-            while self._first_without[text] in holders:
+            batches_with = self._batches_with[text]
+            batches_with.add(number)
+            while self._first_without[text] in batches_with:
                 self._first_without[text] += 1
-        while self._first_open < len(self.rows) and self._is_full(self._first_open):
+        while self._first_open < len(self.filled) and self._is_full(self._first_open):
             self._first_open += 1
 
-    def _place_for(self, texts: Collection[int]) -> int:
-        """Return the first batch with room and none of the texts, which may be a new one."""
-        # The batches before ``place`` are full or have one of the texts.
-        place = max([self._first_open, *(self._first_without[text] for text in texts)])
-        while place < len(self.rows) and (
-            self._is_full(place) or any(place in self._holders[text] for text in texts)
+    def _batch_for(self, texts: Collection[int]) -> int:
+        """Return the number of the first batch with room and none of the texts; it may be new."""
+        # The batches before ``number`` are full or have one of the texts.
+        number = max([self._first_open, *(self._first_without[text] for text in texts)])
+        while number < len(self.filled) and (
+            self._is_full(number) or any(number in self._batches_with[text] for text in texts)
         ):
-            place += 1
-        return place
+            number += 1
+        return number
 
-    def _is_full(self, place: int) -> bool:
-        return len(self.rows[place]) == self._size
+    def _is_full(self, number: int) -> bool:
+        return len(self.filled[number]) == self._size
 
 
 def random_generator(*key: int) -> np.random.Generator:
@@ -234,8 +242,9 @@ def random_generator(*key: int) -> np.random.Generator:
 
 
 def files_of(examples: Examples) -> Sequence[tuple[int, float]]:
-    """Return the number of examples of each training file and its passes per epoch."""
-    return examples.files or ((len(examples), 1.0),)
+    """Return, for each training file, the number of its examples and its passes per epoch."""
+    one_file = (len(examples), 1.0)
+    return examples.files or (one_file,)
 
 
 def n_taken(n_examples: int, weight: float) -> int:
@@ -254,16 +263,17 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     """
     orders = []
     positions = []
-    first = 0
+    first_number = 0
     for n_examples, weight in files:
         n_wanted = n_taken(n_examples, weight)
         # As many passes as give ``n_wanted`` examples, of which the last one is cut.
         passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
-        orders.append(first + np.concatenate(passes)[:n_wanted])
+        orders.append(first_number + np.concatenate(passes)[:n_wanted])
         # Spread the file evenly from 0 to 1: sorting by position then mixes the files.
         positions.append((np.arange(n_wanted) + 0.5) / n_wanted)
-        first += n_examples
-    return np.concatenate(orders)[np.argsort(np.concatenate(positions), kind="stable")]
+        first_number += n_examples
+    by_position = np.argsort(np.concatenate(positions), kind="stable")
+    return np.concatenate(orders)[by_position]
 
 
 def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
@@ -272,8 +282,9 @@ def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int)
     The last, smaller batch counts if it has at least two examples for every process, since a single
     example has no negatives.
     """
-    full, rest = divmod(n_examples, global_batch_size)
-    return max(1, full + (rest >= 2 * n_processes))
+    n_full, n_left = divmod(n_examples, global_batch_size)
+    has_smaller_batch = n_left >= 2 * n_processes
+    return max(1, n_full + has_smaller_batch)
 
 
 def bucket_by_length(
@@ -293,7 +304,7 @@ def bucket_by_length(
 
     # Sort each window and cut it into batches; only the last window may have an incomplete one.
     full: list[Indices] = []
-    rest: list[Indices] = []
+    incomplete: list[Indices] = []
     for start in range(0, len(order), window * batch_size):
         part = order[start : start + window * batch_size]
         part = part[np.argsort(lengths[part], kind="stable")]
@@ -302,9 +313,9 @@ def bucket_by_length(
             if len(batch) == batch_size:
                 full.append(batch)
             else:
-                rest.append(batch)
+                incomplete.append(batch)
     shuffled = [full[i] for i in generator.permutation(len(full))] if full else []
-    return np.concatenate([*shuffled, *rest])
+    return np.concatenate([*shuffled, *incomplete])
 
 
 def _n_characters(example: Any) -> int:

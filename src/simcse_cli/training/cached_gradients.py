@@ -60,7 +60,7 @@ def cached_backward(
 
     # Third pass: repeat the masks of the first, then go back to the random state before this pass.
     final_state = RngState.of(device)
-    starts = [0] * len(leaves)
+    starts = [0] * len(leaves)  # the row of each leaf where the next chunk begins
     for chunk, state, part in zip(chunks, states, parts, strict=True):
         state.restore(device)
         _backward_rows(encode(chunk), leaves, starts)
@@ -77,7 +77,7 @@ def _backward_rows(part: Representations, leaves: Representations, starts: Seque
         if not rows.requires_grad:  # such as the losses of a chunk without masked rows
             continue
         trained.append(rows)
-        if leaf.grad is None:  # the loss does not depend on it
+        if leaf.grad is None:  # the loss does not depend on this leaf
             gradients.append(torch.zeros_like(rows))
         else:
             gradients.append(leaf.grad[start : start + len(rows)])

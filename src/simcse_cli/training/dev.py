@@ -72,7 +72,7 @@ TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 class DevScore:
     """The scores of one dev evaluation; a value is None where it is undefined.
 
-    ``tasks`` holds the scores that a suite averages, by name (``STSBenchmark-dev``), or further
+    ``tasks`` holds, by name, the score of each task of a suite (``STSBenchmark-dev``), or further
     measures. ``examples`` holds the values that each score is computed from, ``(n,)`` each: the
     cosines of pairs, or the nDCG of queries.
     """
@@ -93,12 +93,12 @@ class DevPairs:
     metric: Metric = Metric.SPEARMAN
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the correlation of cosine and gold scores, and the geometry of the pairs.
+        """Return the correlation of the cosines with the gold scores, alignment and uniformity.
 
-        Alignment is over the positive pairs, uniformity over the sentences of both sides (Wang and
-        Isola 2020; Gao et al. 2021, section 3).
+        Alignment is measured on the positive pairs, and uniformity on the sentences of both sides
+        (Wang and Isola 2020; Gao et al. 2021, section 3).
         """
-        vectors = encode(self.pairs.sentences)
+        vectors = encode(self.pairs.sentences)  # the left sides, then the right ones
         if not np.isfinite(vectors).all():
             return NO_SCORE
         left, right = np.split(vectors, 2)
@@ -113,7 +113,8 @@ class DevPairs:
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the pairs, for the difference of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
-        return paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)[1]
+        _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)
+        return test
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class DevSts:
         def encoded(texts: Sequence[str]) -> Floats32:
             return np.stack([vectors[text] for text in texts])
 
-        return measured(encoded, self.pairs, mean, tasks, cosines)
+        return with_geometry(encoded, self.pairs, mean, tasks, cosines)
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
@@ -151,7 +152,8 @@ class DevSts:
             name = measure_of(task)
             gold = np.concatenate([subset.gold for subset in task.subsets.values()])
             samples[name] = [PairedSample(gold, after[name], before[name])]
-        return paired_bootstrap(samples, metric=self.metric)[1]
+        _, test_of_mean = paired_bootstrap(samples, metric=self.metric)
+        return test_of_mean
 
 
 @dataclass(frozen=True)
@@ -170,22 +172,22 @@ class DevTransfer:
             for start in range(0, len(self.tasks), n_processes):
                 # Each process scores one task; in the last round some processes may have none.
                 round_tasks = self.tasks[start : start + n_processes]
-                scores = exchange(self._score_own(round_tasks, encode))
-                for task, score in zip(round_tasks, scores, strict=False):
+                scores = exchange(self._score_one(round_tasks, encode))[: len(round_tasks)]
+                for task, score in zip(round_tasks, scores, strict=True):
                     if isinstance(score, str):  # an error message
                         self.progress.warn(score)
                         return NO_SCORE
                     tasks[task.name + DEV_SUFFIX] = score
                     shown.advance()
         mean, _ = mean_and_deviation(list(tasks.values()))
-        return measured(encode, self.pairs, mean, tasks)
+        return with_geometry(encode, self.pairs, mean, tasks)
 
-    def _score_own(
+    def _score_one(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
     ) -> float | str | None:
-        """Return the dev accuracy of this process's task, an error message, or None without a task.
+        """Return the dev accuracy of one task, an error message, or None without a task.
 
-        All processes encode all tasks together, then each evaluates its own.
+        All processes encode all ``tasks`` together. Then process i evaluates task i, if it exists.
         """
         assigned = None
         for rank, task in enumerate(tasks):
@@ -197,8 +199,9 @@ class DevTransfer:
             return None
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
         # The evaluation fails if the vectors are not finite, or if a probe diverges.
+        no_cache = EvaluationCache(folder=None, encoder_key="")
         try:
-            result, _ = suite.score_task(*assigned, EvaluationCache(None, ""), SilentProgress())
+            result, _ = suite.score_task(*assigned, no_cache, SilentProgress())
         except (DataError, TrainingError) as error:
             return error.message
         return float(result.extra["dev_accuracy"])
@@ -229,12 +232,13 @@ class DevRetrieval:
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
         by_query = {_QUERIES: measures.ndcgs[:, 9]}
-        return measured(encode, self.pairs, float(measures.ndcg[9]), tasks, by_query)
+        return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, by_query)
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the queries."""
         sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
-        return paired_mean_bootstrap({_QUERIES: sides})[1]
+        _, test = paired_mean_bootstrap({_QUERIES: sides})
+        return test
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
@@ -270,7 +274,7 @@ class DevMasked:
 
     @classmethod
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
-        """Mask the texts in a way that does not depend on the seed of the run."""
+        """Return the dev set of the texts; its masks do not depend on the seed of the run."""
         batch = objective.collate(texts, np.random.default_rng(0))
         n_masked = count_masked(batch.extra["mlm_labels"])
         if not n_masked:
@@ -294,7 +298,7 @@ def measure_of(task: StsTask) -> str:
     return f"{task.name}-{task.split}"
 
 
-def measured(
+def with_geometry(
     encode: Encode,
     pairs: StsSubset | None,
     score: float | None,
@@ -325,20 +329,21 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
     """Return the user's options for tables of training rows, and for tables of scored pairs."""
-    of_rows = (*POSITIONAL, "text", "label")
+    row_roles = (*POSITIONAL, "text", "label")
     # Columns without roles take the roles in order, so those that the objective reads come first.
-    roles = (*of_rows, *SCORED_PAIR)
+    roles = (*row_roles, *SCORED_PAIR)
     if find_objective(config.objective).reads is DataKind.SCORED:
-        roles = (*SCORED_PAIR, *of_rows)
-    columns = parse_columns(config.columns, roles)
-    of_pairs = {}
+        roles = (*SCORED_PAIR, *row_roles)
+    columns_by_role = parse_columns(config.columns, roles)
+    pair_columns = {}
     for role in SCORED_PAIR:
-        if role in columns:
-            of_pairs[role] = columns.pop(role)
-    given = Given.of(config, columns, roles=of_rows, progress=progress)
+        if role in columns_by_role:
+            pair_columns[role] = columns_by_role.pop(role)
+    for_rows = Given.of(config, columns_by_role, roles=row_roles, progress=progress)
     if config.text is not None:
-        given = given.of_texts(None, config.text)
-    return given, Given.of(config, of_pairs, roles=SCORED_PAIR, progress=progress)
+        # The template of --text makes one text of each row, so no single column is named.
+        for_rows = for_rows.of_texts(None, config.text)
+    return for_rows, Given.of(config, pair_columns, roles=SCORED_PAIR, progress=progress)
 
 
 def build_dev_set(
@@ -352,7 +357,8 @@ def build_dev_set(
     pairs = None
     facts = DevFacts()
     if config.dev_file:
-        pairs = read_scored_pairs(config.dev_file, given_tables(config, progress)[1])
+        _, for_pairs = given_tables(config, progress)
+        pairs = read_scored_pairs(config.dev_file, for_pairs)
         if Path(config.dev_file).is_file():
             digest = sha256_file(config.dev_file)
         else:
@@ -521,6 +527,7 @@ def _tasks(config: TrainConfig, known: Sequence[str], default: Sequence[str]) ->
 
 
 def _other_tasks(complete: Collection[str], tasks: Collection[str]) -> str:
+    """Return a hint on missing files, with the tasks that are complete unless all or none are."""
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
     if 0 < len(complete) < len(tasks):
         return f"{check}, or use --dev-tasks {','.join(complete)}"

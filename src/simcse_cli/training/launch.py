@@ -192,9 +192,9 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
     while True:
         codes = [worker.poll() for worker in workers]
         failed = [worker for worker, code in zip(workers, codes, strict=True) if code]
-        reasons = [worker for worker in failed if worker.returncode != LOST_CONTACT]
-        if reasons or None not in codes or time.monotonic() > deadline:
-            return next(iter(reasons or failed), None)
+        causes = [worker for worker in failed if worker.returncode != LOST_CONTACT]
+        if causes or None not in codes or time.monotonic() > deadline:
+            return next(iter(causes or failed), None)
         if failed:
             deadline = min(deadline, time.monotonic() + GRACE_S)
         time.sleep(POLL_S)

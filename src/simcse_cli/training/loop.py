@@ -77,7 +77,7 @@ class RunningStep:
     """An optimizer step that the device may still be computing.
 
     ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this
-    order. ``terms`` and ``metrics`` are their names.
+    order. ``terms`` and ``metrics`` hold the names of the first two.
     """
 
     step: int
@@ -107,7 +107,6 @@ class Trainer:
         on_step: OnStep | None = None,
         on_eval: OnEval | None = None,
     ) -> None:
-        # Keep the arguments.
         self.config = config
         self.run_dir = run_dir
         self.progress = progress
@@ -219,7 +218,7 @@ class Trainer:
         return "finished"
 
     def _evaluate_and_log(self, result: StepResult, task: ProgressTask, log: RunLog | None) -> None:
-        """Count the steps of a result, evaluate if it is due, and show and log the results."""
+        """Add a result to the totals of the run, evaluate if it is due, and show and log both."""
         position = self.position
         position.n_sentences += result.n_sentences
         position.train_seconds += result.seconds
@@ -231,7 +230,8 @@ class Trainer:
         show_step(task, result, score, position.best_score)
         if self.on_step is not None:
             self.on_step(position.step, result)
-        if log and (score or is_last or position.step == 1 or self.is_due(self.config.log_every)):
+        is_logged = is_last or position.step == 1 or self.is_due(self.config.log_every)
+        if log is not None and (is_logged or score is not None):
             epoch = position.step / self.batches.steps_per_epoch
             log.append(step_line(position.step, epoch, result, score))
 
@@ -258,6 +258,7 @@ class Trainer:
             require_same_data(self.run_dir, self.digests)
             self.position = position
             self.session = earlier_session(self.run_dir)
+            # The record may be newer than the state.
             position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
             self.progress.info(
                 f"resuming {self.run_dir} after step {position.step} of {self.total_steps}"
@@ -328,7 +329,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         terms, metrics = self.backward(batch.to(self.accelerator.device))
-        numbers = [*terms.values(), *metrics.values(), self.update()]
+        norm = self.update()
+        numbers = [*terms.values(), *metrics.values(), norm]
         self.running.append(
             RunningStep(
                 step,
@@ -336,8 +338,8 @@ class Trainer:
                 list(terms),
                 list(metrics),
                 lr,
-                batch.n_sentences * self.n_processes,
-                batch.n_tokens * self.n_processes,
+                n_sentences=batch.n_sentences * self.n_processes,
+                n_tokens=batch.n_tokens * self.n_processes,
             )
         )
 
@@ -356,8 +358,9 @@ class Trainer:
 
         # Losses, norm and rate are those of the last step; counts and time cover all queued steps.
         last = steps[-1]
-        losses = dict(zip(last.terms, averaged[-1], strict=False))
-        metrics = dict(zip(last.metrics, averaged[-1][len(losses) :], strict=True))
+        n_terms = len(last.terms)
+        losses = dict(zip(last.terms, averaged[-1][:n_terms], strict=True))
+        metrics = dict(zip(last.metrics, averaged[-1][n_terms:], strict=True))
         return StepResult(
             loss=sum(losses.values()),
             losses=losses,
@@ -372,7 +375,7 @@ class Trainer:
     def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
         """Raise TrainingError if the loss or the gradient of a step is NaN or infinite."""
         # After the terms of the loss, ``values`` holds metrics, which are not needed here.
-        parts = dict(zip(step.terms, values, strict=False))
+        parts = dict(zip(step.terms, values[: len(step.terms)], strict=True))
         loss = sum(parts.values())
         number = step.step + 1
         about = f"lr {step.lr:.2g}, precision {self.config.precision}"
@@ -394,7 +397,8 @@ class Trainer:
         With ``--micro-batch-size`` this is done in chunks, by cached gradients.
         """
         n_rows = self.config.micro_batch_size
-        # A batch of one chunk needs no cache, but all processes of a group must take one path.
+        # A batch of one chunk needs no cache. Several processes always use the cache, as all must
+        # take the same path and their batches may differ in size.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
@@ -410,7 +414,7 @@ class Trainer:
         def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
                 kept_losses.append(self.objective.losses(representations, batch))
-            terms, _ = kept_losses[0]
+            terms, _ = kept_losses[-1]
             return torch.stack(list(terms.values())).sum()
 
         cached_backward(
@@ -448,7 +452,9 @@ class Trainer:
         started = time.perf_counter()
         self.require_finite()
         encoder = ReadyEncoder(self.objective.eval_encoder())
-        score = self.dev_set.score(partial(encoder.encode, check_finite=False, shared=True))
+        # The processes share the work, and vectors that are not finite give undefined scores.
+        encode = partial(encoder.encode, check_finite=False, shared=True)
+        score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
 
         # Only the first process warns of undefined scores and collapsed vectors.
@@ -490,15 +496,15 @@ class Trainer:
             self.save_model()
 
     def gain(self) -> Gain | None:
-        """Return the gain of the best model over the start; None if the start is the best."""
-        if not self.position.best_step:
+        """Return the gain of the best model over the start; None if the start is best."""
+        if self.position.best_step in (None, 0):
             return None
         after = {name: np.array(values) for name, values in self.position.best_examples.items()}
         before = {name: np.array(values) for name, values in self.position.start_examples.items()}
         return gain_of(self.dev_set, after, before)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
-        """Raise TrainingError if a weight, or a vector by the encoder, is NaN or infinite."""
+        """Raise TrainingError if a weight, or a vector of ``encoder``, is NaN or infinite."""
         step = self.position.step
         hint = "copy or download the model again"
         if step:

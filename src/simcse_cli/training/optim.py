@@ -61,18 +61,18 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
     and the last ``1 / total_steps`` of it. This is ``get_linear_schedule_with_warmup`` of
     transformers, with the warm-up length of its ``Trainer``.
 
-    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): the share is ``(1 + 31 p) / 32``. p
-    rises to 1 during the first ``warmup * total_steps`` steps (rounded down), then falls to 0 at
-    the last step. AllenNLP counts steps from 1.
+    Slanted triangle (Howard and Ruder 2018, as in AllenNLP): ``height`` rises to 1 during the first
+    ``warmup * total_steps`` steps (rounded down), then falls to 0 at the last step. The share is
+    ``(1 + height * 31) / 32``.
     """
     if schedule is Schedule.SLANTED_TRIANGULAR:
-        cut = int(total_steps * warmup)
-        step += 1
-        if step < cut:
-            share = step / cut
+        peak = int(total_steps * warmup)
+        step += 1  # AllenNLP counts steps from 1
+        if step < peak:
+            height = step / peak
         else:
-            share = 1 - (step - cut) / (total_steps - cut)
-        return (1 + share * (TRIANGLE_RATIO - 1)) / TRIANGLE_RATIO
+            height = 1 - (step - peak) / (total_steps - peak)
+        return (1 + height * (TRIANGLE_RATIO - 1)) / TRIANGLE_RATIO
     warmup_steps = math.ceil(total_steps * warmup)
     if step < warmup_steps:
         return step / warmup_steps

@@ -49,18 +49,18 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """One call of the program that works on a run, with what earlier calls have used."""
+    """One call of the program that works on a run, with the time and memory of earlier calls."""
 
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
     earlier_seconds: float = 0.0
-    _last: float = field(default_factory=time.perf_counter)
+    _lap_start: float = field(default_factory=time.perf_counter)
 
     def lap(self) -> float:
-        """Return the seconds since the last call, or since the start of the session."""
-        last = self._last
-        self._last = time.perf_counter()
-        return self._last - last
+        """Return the seconds since the last lap, or since the start of the session."""
+        lap_start = self._lap_start
+        self._lap_start = time.perf_counter()
+        return self._lap_start - lap_start
 
 
 def earlier_session(run_dir: Path) -> Session:
@@ -137,7 +137,7 @@ def complete_record(record: RunRecord, run_dir: Path, start: Path | None) -> Non
 
 
 def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
-    """Raise DataError if a file of a recorded run has another digest than in ``data``."""
+    """Raise DataError if a file of a recorded run has another digest in ``data``, or none."""
     if not is_run(run_dir):
         return
     digests_now = _digests_by_file(data)

@@ -52,7 +52,10 @@ def in_contact_or_silent() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a call of ``simcse train`` asks for; ``n_started`` is how many processes it starts."""
+    """What a call of ``simcse train`` asks for.
+
+    If ``n_started`` is 1, this process trains; otherwise it starts that many processes to train.
+    """
 
     flags: Settings
     options: RunOptions
@@ -66,7 +69,7 @@ class _Request:
         return (options.seeds is not None or options.sweep is not None) and not options.dry_run
 
     def config(self, swept: Settings) -> TrainConfig:
-        """Return the settings of one run; ``swept`` are those of a sweep's trial."""
+        """Return the settings of one run; ``swept`` are those that a sweep sets for its trial."""
         resumed = None
         if self.options.resume and not self.is_many:
             resumed = self.options.output
@@ -74,7 +77,8 @@ class _Request:
         return ready_settings(flags, self.options.config, self.progress, resumed=resumed)
 
     def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
-        """Train in this process, or in the processes that are to be started."""
+        """Train one run, in this process or in ``n_started`` new ones, and return its record."""
+        # The folder of several runs is empty or resumed, so each goes on with what it finds there.
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started == 1:
@@ -128,7 +132,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
-    """Return how many processes this one starts; if that is one, join the group of this process."""
+    """Return how many processes to start; 1 means none, as this one trains and joins its group."""
     if processes.is_launched():
         processes.end_with_launcher()
     is_first = processes.process_rank() == 0
@@ -233,42 +237,42 @@ def train_run(
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
-    own_progress = progress
     if not is_first:
-        own_progress = SilentProgress()
+        progress = SilentProgress()
         on_step = None
         on_eval = None
 
     with sole_training(run_dir):
         processes.require_shared(run_dir)
 
-        # The lock of the folder is held from here on. First, look at what --resume finds in it.
+        # Look at the run in the folder, which is locked by now.
         earlier = None
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
         if earlier is not None and _is_complete(earlier, config, run_dir):
             return earlier if is_first else None
-        started_with = None
+        # Without a saved state the run starts again, and may have another kind of batches.
+        resumed_batches = None
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
-            started_with = earlier.batches
+            resumed_batches = earlier.batches
 
         # Refuse a folder that holds another run before anything is loaded.
         if is_first and not force and not _is_resumed(run_dir, resume=resume):
             runs.require_empty(run_dir)
 
         # Build the parts, and train until the end or a stop.
-        parts = build_parts(config, own_progress, started_with)
+        parts = build_parts(config, progress, resumed_batches)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
         notice = "stopping after this step; Ctrl-C again stops at once"
         try:
-            with launch.stop_on_signal(lambda _: own_progress.info(notice)) as stopped:
+            with launch.stop_on_signal(lambda _: progress.info(notice)) as stopped:
                 trainer = Trainer(
                     config,
                     parts,
                     run_dir,
-                    own_progress,
+                    progress,
                     should_stop=lambda: bool(stopped),
                     on_step=on_step,
                     on_eval=on_eval,
@@ -278,7 +282,7 @@ def train_run(
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
                 if parts.teachers is not None:
-                    parts.teachers.prepare(run_dir, own_progress)
+                    parts.teachers.prepare(run_dir, progress)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
@@ -286,7 +290,7 @@ def train_run(
 
 
 def _is_complete(earlier: runs.RunRecord, config: TrainConfig, run_dir: Path) -> bool:
-    """Tell whether a run that is to be resumed is done; raise ConfigError if it cannot go on."""
+    """Tell whether a run to resume is done; raise ConfigError if it cannot go on."""
     n_processes = processes.process_count()
     if earlier.n_processes != n_processes:
         raise ConfigError(
@@ -348,9 +352,10 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
             raise UsageError(
                 f"{options.mode!r}; need unsup or sup (others: --objective)", option="--mode"
             )
-        settings["objective"] = MODES[options.mode]
-        if flags.get("objective", settings["objective"]) != settings["objective"]:
+        objective = MODES[options.mode]
+        if flags.get("objective", objective) != objective:
             raise UsageError(f"--mode {options.mode} contradicts --objective {flags['objective']}")
+        settings["objective"] = objective
     objective_options: Settings = {}
     if options.mlm_weight is not None:
         objective_options["mlm_weight"] = options.mlm_weight
@@ -363,7 +368,10 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 
 
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) -> TrainConfig:
-    """Return the settings; a resumed run keeps its recorded ones, except for its length."""
+    """Return the settings of a run from the flags and the recipe.
+
+    A run that is resumed in the folder ``resumed`` keeps its recorded settings, except its length.
+    """
     # A new run, or a process started by a launcher, takes its settings from recipe and flags.
     if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
         return recipes.resolve_config(
@@ -426,7 +434,10 @@ def require_same_place(config: TrainConfig, resumed: Path) -> None:
 def ready_settings(
     flags: Settings, recipe: str | None, progress: Progress, *, resumed: Path | None = None
 ) -> TrainConfig:
-    """Return the settings with the model's defaults, and the demo corpus if no file is given."""
+    """Return the settings with the model's defaults, and the demo corpus if no file is given.
+
+    ``resumed`` is the folder of a run to resume.
+    """
     settings = resolve_settings(flags, recipe, resumed)
     if resumed is not None and (resumed / "config.yaml").exists():
         require_same_place(settings, resumed)

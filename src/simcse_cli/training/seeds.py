@@ -145,11 +145,11 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
         {"seed": r.seed, "start": r.start_score, "best": r.best_score, "best_step": r.best_step}
         for r in records
     ]
-    start = mean_and_deviation([r.start_score for r in records])
-    best = mean_and_deviation([r.best_score for r in records])
+    start_mean, start_deviation = mean_and_deviation([r.start_score for r in records])
+    best_mean, best_deviation = mean_and_deviation([r.best_score for r in records])
     summary = {
-        "mean": {"start": start[0], "best": best[0]},
-        "deviation": {"start": start[1], "best": best[1]},
+        "mean": {"start": start_mean, "best": best_mean},
+        "deviation": {"start": start_deviation, "best": best_deviation},
     }
     payload = {"runs": str(runs.folder), "seeds": rows, **summary}
     write_json(runs.folder / "seeds.json", {"format": 1} | payload)

@@ -102,9 +102,9 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model that records this pooler keeps its head and normalisation. A checkpoint of the original
-    SimCSE code keeps its ``mlp`` head. Any other model gets a new head if the pooler trains one, as
-    ``cls`` does; its weights are drawn from the seed.
+    A model that records the pooler to train keeps its head and normalisation. A checkpoint of the
+    original SimCSE code keeps its ``mlp`` head. Any other model gets a new head, drawn from the
+    seed, if the pooler trains one, as ``cls`` does.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS].
     """
@@ -162,7 +162,7 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 
 def _first_template(config: TrainConfig) -> str | None:
-    """Return the template of the first view, which the model keeps, or None."""
+    """Return the template of the first view, which the saved model keeps; None without one."""
     if not config.template or config.template[0] == NOTHING_AROUND:
         return None
     accepted = settings_of(find_objective(config.objective).Options)
@@ -190,6 +190,7 @@ def put_lora(
             "whole model",
             hint="leave it out, which merges both into a whole model",
         )
+    # An adapter records the model that it belongs to.
     base = hub_name_of(config.model) or str(model.named.resolve())
     backbone = encoder.backbone
     n_weights = sum(weight.numel() for weight in backbone.parameters())
@@ -233,7 +234,7 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
     return ON_TOKENS[method](rate)
 
 
-# Reasons why some objectives do not take a setting.
+# By setting: the reason why some objectives do not take it.
 REFUSALS = {
     "temperature": "its loss has no temperature",
     "similarity": "its loss compares vectors in one way only",
@@ -253,8 +254,8 @@ def check_settings(config: TrainConfig) -> None:
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         # Without dropout masks there is nothing to share, so every objective takes this mode.
-        is_harmless = value is DropoutMode.NONE or value == getattr(TrainConfig, name)
-        if name not in accepted and not is_harmless:
+        is_default = value == getattr(TrainConfig, name)
+        if name not in accepted and not (is_default or value is DropoutMode.NONE):
             raise ConfigError(
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot "
                 f"use it, {reason}",
@@ -278,7 +279,7 @@ def check_settings(config: TrainConfig) -> None:
             f"--objective {config.objective}",
             hint="leave it out, which saves the whole model",
         )
-    # For these checks, it is enough to know whether there are an augmentation and a teacher.
+    # Check the options of the objective, for which no augmenter or teacher need be loaded.
     objective_options(config.objective, _common_settings(config), config.options)
     if config.lora is not None:
         require_extra("peft", "--lora")
@@ -311,7 +312,10 @@ def _folder_hint(source: str) -> str | None:
 
 
 def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
-    """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given or a file has the whole name."""
+    """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given or a file has the whole name.
+
+    ``place`` is the flag that an error message names.
+    """
     source, _, number = text.rpartition(":")
     if not source or Path(text).exists():
         return text, 1.0
@@ -339,24 +343,27 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 "examples from all files together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
-    given, of_pairs = given_tables(config, progress)
+    for_rows, for_pairs = given_tables(config, progress)
 
     # Join the documents of all files first, as examples are made from all of them together.
     if objective.reads is DataKind.DOCUMENTS:
-        documents = [training_file.read_training_documents(source, given) for source, _ in sources]
+        documents = [
+            training_file.read_training_documents(source, for_rows) for source, _ in sources
+        ]
         return training_file.join_documents(documents)
 
     # Read each file by itself, and remark on what was left out of it.
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
-            part = training_file.read_labelled_rows(source, given)
+            part = training_file.read_labelled_rows(source, for_rows)
         elif objective.reads is DataKind.SCORED:
-            part = training_file.read_scored_rows(source, of_pairs)
+            part = training_file.read_scored_rows(source, for_pairs)
         else:
-            limit = _most_rows(source, config, objective, progress)
-            least = objective.n_columns[0]
-            part = training_file.read_training_rows(source, given, limit=limit, n_columns=least)
+            limit = _row_limit(source, config, objective, progress)
+            part = training_file.read_training_rows(
+                source, for_rows, limit=limit, n_columns=objective.n_columns[0]
+            )
         if part.n_dropped:
             progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
         for remark in part.remarks:
@@ -375,12 +382,15 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     return training_file.join_rows(parts)
 
 
-def _most_rows(
+def _row_limit(
     source: str, config: TrainConfig, objective: type[Objective], progress: Progress
 ) -> int | None:
-    """Return how many rows of a Hub dataset the run needs, or None if all rows are to be read."""
-    is_stream = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
-    if not is_stream or config.max_steps is None:
+    """Return how many rows of ``source`` to read, or None for all of them.
+
+    Of a Hub dataset, no more are read than ``--max-steps`` needs if every row is an example.
+    """
+    can_be_cut = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
+    if not can_be_cut or config.max_steps is None:
         return None
     limit = config.max_steps * config.batch_size * process_count()
     enough = f"which is enough for {config.max_steps:,} steps"
@@ -393,13 +403,13 @@ def _hold_out(
 ) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on, and the rows that are held out.
 
-    A random share of the anchors is held out, with all their rows. The choice does not depend on
-    the seed of the run.
+    A random share of the anchors, the first texts of rows, is held out with all rows that have
+    them. The choice does not depend on the seed of the run.
     """
-    # Held-out rows must be pairs, except for a masked LM, which is scored on single texts.
-    least = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
+    # Held-out rows must be pairs of texts, except for a masked LM, which is scored on single texts.
+    n_needed = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
-    if not is_rows or len(data.columns) < least or data.columns[-1] == "label":
+    if not is_rows or len(data.columns) < n_needed or data.columns[-1] == "label":
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, "
@@ -407,22 +417,22 @@ def _hold_out(
         )
     anchors = list(dict.fromkeys(row[0] for row in data.rows))
     n_chosen = max(1, round(share * len(anchors)))
-    taken = set(random.Random("dev-split").sample(anchors, n_chosen))
-    held_out = [row for row in data.rows if row[0] in taken]
-    kept = training_file.StoredRows(row for row in data.rows if row[0] not in taken)
+    chosen = set(random.Random("dev-split").sample(anchors, n_chosen))
+    held_out = [row for row in data.rows if row[0] in chosen]
+    kept = training_file.StoredRows(row for row in data.rows if row[0] not in chosen)
 
     # The rows of all files come one after another; count the rows that each file keeps.
     rows = iter(data.rows)
     files = []
     for n_rows, weight in data.files:
-        n_kept = sum(row[0] not in taken for row in itertools.islice(rows, n_rows))
+        n_kept = sum(row[0] not in chosen for row in itertools.islice(rows, n_rows))
         files.append((n_kept, weight))
-    if not all(n_rows for n_rows, _ in files) or not len(kept):
+    if any(n_rows == 0 for n_rows, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
 
 
-def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device) -> None:
+def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.device) -> None:
     """Apply the settings of attention, compilation and gradient checkpointing to the encoders.
 
     Raise ConfigError for settings that have no effect on packed rows. Settings that compute a layer
@@ -435,33 +445,28 @@ def _choose_pass(objective: Objective, config: TrainConfig, device: torch.device
                 "so that computing again would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
-    for encoder in objective.children():
-        if isinstance(encoder, SentenceEncoder):
-            _set_pass(encoder, config, device)
-
-
-def _set_pass(encoder: SentenceEncoder, config: TrainConfig, device: torch.device) -> None:
-    """Set how forward and backward passes compute the transformer."""
-    if config.gradient_checkpointing:
-        encoder.checkpoint_layers()
-    for name in ("attention", "compile"):
-        if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
-            raise ConfigError(
-                f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of "
-                f"{encoder.name} are packed, not padded",
-                hint="leave it out; it is for GPUs and for architectures that are padded",
-            )
-    if config.attention is not None:
-        encoder.attend_by(config.attention)
-    if config.compile:
-        encoder.backbone.compile(dynamic=True)
+    encoders = [part for part in objective.children() if isinstance(part, SentenceEncoder)]
+    for encoder in encoders:
+        if config.gradient_checkpointing:
+            encoder.checkpoint_layers()
+        for name in ("attention", "compile"):
+            if getattr(config, name) and device.type == "cpu" and not encoder.pads_in_training:
+                raise ConfigError(
+                    f"{flag(TrainConfig, name)}: has no effect, on a CPU the rows of "
+                    f"{encoder.name} are packed, not padded",
+                    hint="leave it out; it is for GPUs and for architectures that are padded",
+                )
+        if config.attention is not None:
+            encoder.attend_by(config.attention)
+        if config.compile:
+            encoder.backbone.compile(dynamic=True)
 
 
 LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
 
 
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
-    """Return the teachers of the settings, or None; their vectors are made later."""
+    """Return the teachers that the settings name, or None. Their vectors are made later."""
     if config.teacher is None:
         if config.objective in LEARN_FROM_TEACHERS:
             raise ConfigError(
@@ -469,18 +474,18 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
                 hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
             )
         return None
-    named = [split_weight(text, "--teacher") for text in config.teacher]
-    return Teachers(named, data.rows, config.device, progress)
+    weighted_names = [split_weight(text, "--teacher") for text in config.teacher]
+    return Teachers(weighted_names, data.rows, config.device, progress)
 
 
 def build_parts(
-    config: TrainConfig, progress: Progress, started_with: Batches | None = None
+    config: TrainConfig, progress: Progress, resumed_batches: Batches | None = None
 ) -> TrainingParts:
     """Read the data, and build the objective and the dev set.
 
-    ``started_with`` is the kind of batches of a run that is resumed.
+    ``resumed_batches`` is the kind of batches that a resumed run has had so far.
     """
-    # Read the data to train on, and what chooses the model.
+    # Read the data to train on, and the dev set, which chooses the model.
     check_settings(config)
     data = read_data(config, progress)
     held_out: list[Row] = []
@@ -500,7 +505,7 @@ def build_parts(
     for module in objective.modules():
         if process_count() > 1 and isinstance(module, SentenceEncoder):
             module.freeze_unread()
-    _choose_pass(objective, config, resolve_device(config.device))
+    _set_up_encoders(objective, config, resolve_device(config.device))
 
     # Make the examples of the first epoch to count them, which may also add warnings.
     examples = objective.examples(data, random_generator(config.seed, 0))
@@ -521,11 +526,11 @@ def build_parts(
         **_code_and_models(config, objective, teachers),
     }
     digests |= count_cut(objective, examples, progress)
-    shared, batches = shared_texts(config, objective, examples, progress, started_with)
+    shared, batches = shared_texts(config, objective, examples, progress, resumed_batches)
     digests["batches"] = batches.value
 
-    # A resumed run keeps its batches; one of version 1.0.0 may have left out any number of rows.
-    most_left_out = SHARED_SHARE if started_with is None else 1.0
+    # A resumed run keeps its batches, and version 1.0.0 of this program had no limit.
+    most_left_out = SHARED_SHARE if resumed_batches is None else 1.0
     facts = digests | dev_facts
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
 
@@ -533,7 +538,7 @@ def build_parts(
 def _code_and_models(
     config: TrainConfig, objective: Objective, teachers: Teachers | None
 ) -> dict[str, Any]:
-    """Return the digests of the user's code and of further models; empty without these."""
+    """Return the digests of the user's code, of the teachers and of the objective's models."""
     digests: dict[str, Any] = {}
     for text in (config.objective, config.augment):
         if names_code(text):
@@ -546,7 +551,7 @@ def _code_and_models(
 
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
-    """Return the objective with its encoder; its own layers are drawn from the seed."""
+    """Return the objective with its encoder; layers that it adds are drawn from the seed."""
     settings = _common_settings(config) | {
         "augment": build_augment(config.augment, config.device),
         "teacher": None if teachers is None else teachers.dim,
@@ -615,12 +620,12 @@ def shared_texts(
     objective: Objective,
     examples: Examples,
     progress: Progress,
-    started_with: Batches | None,
+    resumed_batches: Batches | None,
 ) -> tuple[SharedTexts | None, Batches]:
-    """Return the texts that rows share, and the kind of batches that follows from them.
+    """Return the texts that rows share, and the kind of batches to make.
 
-    The texts are None if the batches are simply shuffled. By default, a resumed run goes on with
-    the kind of batches that it ``started_with``.
+    The texts are None if the batches are simply shuffled. If the settings name no kind, a resumed
+    run keeps its kind, ``resumed_batches``, unless very few rows share texts.
     """
     # Duplicates matter only where other rows are negatives.
     if not (objective.in_batch_negatives and examples.are_rows):
@@ -638,7 +643,7 @@ def shared_texts(
     shared = SharedTexts(examples.items)
     if config.batches is None and shared.share <= SHARED_SHARE:
         return None, Batches.SHUFFLED
-    kind = config.batches or started_with or Batches.MASK_DUPLICATES
+    kind = config.batches or resumed_batches or Batches.MASK_DUPLICATES
     effect = "no batch holds a text twice"
     if kind is Batches.MASK_DUPLICATES:
         effect = "the loss takes no equal text as a negative"

@@ -201,7 +201,10 @@ def _restore_optimizer(
     numbers: Mapping[str, float],
     n_tensors: int | None,
 ) -> None:
-    """Restore the optimizer's moments; ``n_tensors`` is how many tensors were saved, if known."""
+    """Restore what the optimizer keeps for each parameter: tensors and numbers.
+
+    ``n_tensors`` is how many tensors were saved, if that is recorded.
+    """
     # A key is ``optimizer.INDEX.NAME``, where the index numbers the parameters.
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():

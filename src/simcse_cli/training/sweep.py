@@ -112,6 +112,7 @@ def read_plan(name: str) -> SweepPlan:
             )
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
+    # Check the common settings and the names of the swept ones.
     nest_options(plan.settings, place=name)
     plain = {setting: None for setting in plan.swept if not setting.startswith(_OPTION)}
     check_keys(plain, list(TrainConfig.__dataclass_fields__), place=name)
@@ -264,7 +265,7 @@ def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
     scores = [trial.score for trial in trials if trial.score is not None]
     if not scores:
         return {}
-    quartiles = scores * 3  # those of one score; replaced if there are more
+    quartiles = [scores[0]] * 3  # a single score is every quartile
     if len(scores) > 1:
         quartiles = statistics.quantiles(scores, n=4, method="inclusive")
     return {"max": max(scores), "q75": quartiles[2], "q50": quartiles[1]}
@@ -365,7 +366,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Return the settings of flags and sweep together; raise ConfigError if both give one."""
+    """Return the settings of flags and sweep; raise ConfigError if both give the same setting."""
     repeated = sorted((flags.keys() & swept.keys()) - {"options"})
     if repeated:
         raise ConfigError(

@@ -41,7 +41,7 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     figure, (axes,) = new_figure(6.0, 3.6)
     axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
     if len(swept) > 1:
-        _draw_line(axes, list(range(1, len(points) + 1)), points, "")
+        _draw_scores(axes, list(range(1, len(points) + 1)), points)
         axes.locator_params(axis="x", integer=True)
     elif all(map(_is_number, values[0])):
         _draw_over_numbers(axes, points, swept[0], values[0])
@@ -56,7 +56,7 @@ def _draw_over_numbers(
 ) -> None:
     """Draw a line over the values of a setting, ``numbers``, with a log axis for a wide range."""
     ordered = sorted(points, key=lambda point: point.settings[setting])
-    _draw_line(axes, [point.settings[setting] for point in ordered], ordered, "-")
+    _draw_scores(axes, [point.settings[setting] for point in ordered], ordered, line_style="-")
     if min(numbers) > 0 and max(numbers) / min(numbers) >= LOG_FROM:
         axes.set_xscale("log")
         axes.set_xticks(numbers)
@@ -68,7 +68,7 @@ def _draw_over_names(axes: Axes, points: Sequence[SweepPoint], setting: str) -> 
     """Draw a point over the name of each value of a setting."""
     shown = [str(point.settings[setting]) for point in points]
     names = list(dict.fromkeys(shown))
-    _draw_line(axes, list(map(names.index, shown)), points, "")
+    _draw_scores(axes, list(map(names.index, shown)), points)
     axes.set_xticks(range(len(names)), names)
     axes.set_xlim(-0.5, len(names) - 0.5)
 
@@ -83,11 +83,20 @@ def _order(value: Any) -> tuple[bool, Any]:
     return (not is_number, value if is_number else str(value))
 
 
-def _draw_line(axes: Axes, places: list[Any], points: Sequence[SweepPoint], dash: str) -> None:
+def _draw_scores(
+    axes: Axes, places: list[Any], points: Sequence[SweepPoint], line_style: str = ""
+) -> None:
+    """Draw the scores with error bars, and a star on the best; by default without a line."""
     scores = [100 * point.score for point in points]
     deviations = [100 * (point.deviation or 0.0) for point in points]
     axes.errorbar(
-        places, scores, deviations, color=colour(0), marker=marker(0), linestyle=dash, capsize=3
+        places,
+        scores,
+        deviations,
+        color=colour(0),
+        marker=marker(0),
+        linestyle=line_style,
+        capsize=3,
     )
     best = scores.index(max(scores))
     star: Any = {"marker": "*", "markersize": 15, "color": colour(1), "linestyle": ""}

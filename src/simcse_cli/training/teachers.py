@@ -104,11 +104,11 @@ class Teachers:
         # With roots of the weights, dot products of joined vectors are weighted means of cosines.
         total = sum(teacher.weight for teacher in self.teachers)
         # A teacher has a vector for each text; row i has the texts from i * n_columns on.
-        numbers = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
+        text_numbers = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
         parts = []
         for teacher in self.teachers:
             if teacher.vectors is None:
                 return torch.zeros(len(rows), self.n_columns, 1)
-            vectors = torch.from_numpy(np.asarray(teacher.vectors[numbers], np.float32))
+            vectors = torch.from_numpy(np.asarray(teacher.vectors[text_numbers], np.float32))
             parts.append(l2_normalize(vectors) * (teacher.weight / total) ** 0.5)
         return torch.cat(parts, dim=1).view(len(rows), self.n_columns, -1)
