@@ -23,8 +23,7 @@ help:            ## show the targets
 $(FEW): pyproject.toml $(PINS)
 	@echo "installing simcse, PyTorch and the demo's model into $(VENV): about 70 packages, 1.9 GB, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-compile -c $(PINS) torch
-	$(BIN)/python -m pip install -q --no-compile -c $(PINS) -e '.[demo,cpu-kernels,plot]'
+	$(BIN)/python -m pip install -q --no-compile -c $(PINS) torch -e '.[demo,cpu-kernels,plot]'
 	touch $@
 
 $(STAMP): $(FEW)
