@@ -168,14 +168,14 @@ def _encode_folder(
     stop = len(all_parts) * number // n_jobs
     own_parts = all_parts[start:stop]
     outputs = [(parts.part_file(folder, part), part) for part in own_parts]
-    names = [output.rpartition("/")[2] for output, _ in outputs]
-    claim_folder(folder, names, len(all_parts), options)
+    own_names = [output.rpartition("/")[2] for output, _ in outputs]
+    claim_folder(folder, own_names, len(all_parts), options)
 
     # A worker on Ray that finds the lock file sees the folder; at an address, there is no lock.
     if options.engine is Engine.LOCAL:
         _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
-        encode_on_ray(files, outputs, None, options, progress)
+        encode_on_ray(files, outputs, marker=None, options=options, progress=progress)
     else:
         with sole_writer(Path(folder)):
             encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
@@ -216,13 +216,13 @@ def _encode_shards(
         marker = output.with_name(f".{output.name}.lock")
         encode_on_ray(files, outputs, marker, options, progress)
         inputs.require_unchanged()
-    for shard in merge_shards(output, None, force=options.force, progress=progress):
+    for shard in merge_shards(output, source=None, force=options.force, progress=progress):
         shard.unlink()
         parts.side_file(shard).unlink()
 
 
 def _cut_by(output: str, options: EncodeOptions) -> str | None:
-    """Return the option that cuts the input into parts to be read separately; None for one pass."""
+    """Return the option by which the input is cut into parts; None if it is read in one pass."""
     if options.engine is Engine.RAY:
         return "--engine ray"
     if options.shard is not None:
@@ -260,31 +260,32 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
     given = _given_pairs(options, progress)
-    empty = Counter[str]()  # a lambda cannot assign to a number
+    counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
     with row_output(
         output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
     ) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
-        pairs = iter_pairs(source, given, left_out=lambda: empty.update(rows=1))
-        first = list(islice(pairs, parts.WINDOW))
-        if not first:
+        pairs = iter_pairs(source, given, left_out=lambda: counts.update(left_out=1))
+        first_pairs = list(islice(pairs, parts.WINDOW))
+        if not first_pairs:
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
 
         # The encoder takes single texts; the sink makes pairs of every two of them again.
-        texts = map(clean_text, chain.from_iterable(chain(first, pairs)))
+        all_pairs = chain(first_pairs, pairs)
+        texts = map(clean_text, chain.from_iterable(all_pairs))
         with open_rows(table, _COSINE_COLUMNS) as write_row:
             EncodeJob(texts, encode).run(PairsSink(write_row), progress)
     encode.model.warn_truncated(progress)
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
-    if n_empty := empty["rows"]:
+    if n_empty := counts["left_out"]:
         rows = "row" if n_empty == 1 else "rows"
         progress.info(f"left out {n_empty:,} {rows} of {source} with an empty text")
 
 
 def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
-    """Return what the user says about a table of pairs."""
+    """Return what the user says about the columns of a table of pairs."""
     names = parse_columns(options.column, PAIR, "--column")
     if options.column and len(names) != 2:
         raise UsageError(

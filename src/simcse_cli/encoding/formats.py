@@ -71,12 +71,12 @@ def stored_width(kind: VectorType, dim: int) -> int:
 
 
 def quantize(vectors: Floats32, kind: VectorType) -> Array:
-    """Convert rows to the stored type; each is converted alone, so that it can be written at once.
+    """Convert rows to the stored type, each row independently of the others.
 
-    ``int8`` scales each row so that its largest component in size is 127: cosines stay the same (to
-    about 1e-4), lengths do not. ``binary`` stores the signs, eight to a byte, with the first
-    component in the highest bit, for comparison by Hamming distance. A zero row stays zero
-    (``binary``: no bit is set).
+    ``int8`` scales each row so that its largest absolute component is 127: cosines stay the same
+    (to about 1e-4), lengths do not. ``binary`` stores which components are positive, eight to a
+    byte, with the first component in the highest bit, for comparison by Hamming distance. A zero
+    row stays zero.
     """
     match kind:
         case VectorType.INT8:
@@ -105,8 +105,8 @@ def finish_file(
     """Turn a raw file into the format of the target, and return the path of the complete file.
 
     The raw file has ``HEADER_BYTES`` of space and then the rows. For ``.npy`` and ``.safetensors``,
-    it becomes the complete file itself; other formats are written to ``target``. Equal rows give
-    equal bytes.
+    the raw file itself becomes the complete file; other formats are written to ``target``. Equal
+    rows give equal bytes.
 
     ``.npz`` and ``.safetensors`` hold an array ``vectors``. Parquet and JSON Lines hold ``text``
     and ``vector``, preceded by ``id`` if there are ids.
@@ -138,12 +138,13 @@ def finish_file(
 
 
 def json_line(text: str, row: Array, name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record.
+    """Return one JSON Lines record; ``name`` is its entry ``id``, if the row has one.
 
     Its float32 components have enough digits to be read back exactly.
     """
     values = ",".join(str(value) for value in row)
     head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)
+    # The closing brace of ``head`` is left out.
     return f'{head[:-1]}, "vector": [{values}]}}\n'
 
 
@@ -209,7 +210,7 @@ def _table(
 ) -> Any:
     """Return a table of a block of rows with the next texts and ids.
 
-    ``schema`` is that of earlier blocks, whose type of ids applies; None for the first block.
+    ``schema`` is that of earlier blocks, so that the ids get the same type; None for the first.
     """
     import pyarrow as pa  # see _write_parquet
 

@@ -19,7 +19,7 @@ EncodeWindow = Callable[..., Floats32]
 class EncodeJob:
     """Texts, the function that encodes them, and the settings that their vectors depend on.
 
-    ``total`` is the number of texts, or None if it is unknown. Without texts, a job is an error,
+    ``total`` is the number of texts, or None if it is unknown. A job without texts raises an error
     unless ``total`` is 0.
     """
 
@@ -29,7 +29,7 @@ class EncodeJob:
     total: int | None = None
 
     def run(self, sink: Sink, progress: Progress = SILENT) -> int:
-        """Pass the vectors of all texts to the sink, and return the number of rows it then holds.
+        """Pass the vectors of all texts to the sink, and return its number of rows.
 
         Texts are read once, in order. If W processes share the job, process r encodes the windows
         r, r + W, r + 2 W and so on.
@@ -50,8 +50,8 @@ class EncodeJob:
                 task.advance(len(texts))
             elif sink.needs(texts):
                 inner = InsideTask(task)
-                # Whatever the encoder has not reported itself counts at the end of the window.
                 sink.append(texts, self.encode(texts, progress=inner))
+                # Texts that the encoder has not reported itself count now.
                 task.advance(len(texts) - inner.n_done)
         if number >= 0:  # there was at least one window
             return

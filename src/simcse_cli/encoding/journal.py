@@ -36,7 +36,7 @@ class _Window:
     written: str
 
     def digest(self, rows: bytes, texts: bytes) -> str:
-        """Return the value of ``written`` for these bytes."""
+        """Return the digest of stored rows and texts that ``written`` should hold."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
         return digest(json.dumps(facts), rows, texts)
 
@@ -81,9 +81,9 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Make room for a new file; rows or texts without a journal are refused without force."""
-        for path in (self.rows, self.texts):
-            if not self.exists():
+        """Remove all files; unless ``force``, refuse to remove rows or texts without a journal."""
+        if not self.exists():
+            for path in (self.rows, self.texts):
                 check_output(path, force=force)
         self.remove()
 
@@ -100,11 +100,15 @@ class Journal:
                 os.close(descriptor)
         self._is_open = True
 
-    def read_journal(self) -> None:
-        """Read settings and windows, up to a damaged line: a kill may have cut the last one."""
+    def read_journal(self) -> dict[str, Any]:
+        """Read the windows of the journal, and return its settings.
+
+        Reading ends at a damaged line, since a kill may have cut the last one.
+        """
+        settings: dict[str, Any] = {}
         lines = self._journal.read_bytes().splitlines()
         try:
-            self.settings = dict(json.loads(lines[0])["settings"])
+            settings = dict(json.loads(lines[0])["settings"])
             for line in lines[1:]:
                 facts = json.loads(line)
                 if "finished" in facts:
@@ -112,13 +116,15 @@ class Journal:
                 else:
                     self.windows.append(checked(facts, _Window, "a window"))
         except (DataError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            if not self.settings:
+            if not settings:
                 raise DataError(
                     f"{self._journal} is damaged", hint="start again with --force, which drops it"
                 ) from error
+        return settings
 
     def finished_rows(self, output: Path) -> int | None:
         """Return the number of rows if the output is the file that the journal calls finished."""
+        # The record has the identity of the file and the number of its rows.
         is_recorded = output.exists() and _identity(output).items() <= self._finished.items()
         return self._finished.get("rows") if is_recorded else None
 
@@ -127,12 +133,8 @@ class Journal:
 
         Raise an error if that job had other settings.
         """
-        # `read_journal` puts the settings of the interrupted job in place of those of this one.
-        wanted = self.settings
-        self.settings = {}
-        self.read_journal()
-        require_same_settings(self._journal, "the unfinished file", self.settings, wanted)
-        self.settings = wanted
+        earlier_settings = self.read_journal()
+        require_same_settings(self._journal, "the unfinished file", earlier_settings, self.settings)
         n_recorded = len(self.windows)
         self.open()
         self.keep(self._count_intact())
@@ -143,7 +145,7 @@ class Journal:
             progress.info(f"continuing {self.rows} after {self.n_rows:,} sentences")
 
     def _count_intact(self) -> int:
-        """Return how many windows come before the first that was damaged."""
+        """Return how many windows come before the first one whose rows or texts are damaged."""
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
             for number, window in enumerate(self.windows):
@@ -178,11 +180,12 @@ class Journal:
         self.windows.append(window)
 
     def finish(self, complete: Path, n_rows: int) -> None:
+        """Record which file is the complete output, and its number of rows."""
         self._record({"finished": _identity(complete) | {"rows": n_rows}})
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Yield the new folder ``staged`` for a complete output; remove it after an error only."""
+        """Create and yield the folder ``staged``, and remove it if an error is raised."""
         shutil.rmtree(self.staged, ignore_errors=True)
         self.staged.mkdir()
         try:

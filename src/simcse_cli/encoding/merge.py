@@ -27,9 +27,10 @@ Pieces = dict[Path, dict[str, Any]]
 """Finished shards or parts in their order, each with the content of its side file."""
 
 # Entries of a side file in which the pieces of one output may differ.
-_OWN_FACTS = ("version", "model", "input", "files", "n_rows", "rows", "rows_sha256", "texts_sha256")
+_MAY_DIFFER = {"version", "model", "input", "files", "n_rows", "rows"}
+_MAY_DIFFER |= {"rows_sha256", "texts_sha256"}
 # Entries that a side file must have, with their types.
-_NEEDED = {
+_REQUIRED_ENTRIES = {
     "dtype": formats.VectorType,
     "dim": int,
     "n_rows": int,
@@ -82,8 +83,11 @@ def merge_shards(
     return paths
 
 
-def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: ProgressTask) -> bool:
-    """Write the rows of all pieces into a raw file, and tell whether the pieces hold ids."""
+def _copy_rows(pieces: Pieces, raw: Path, total: formats.RowDigest, task: ProgressTask) -> bool:
+    """Write the rows of all pieces into a raw file, and tell whether the pieces hold ids.
+
+    Rows and texts are added to the digest ``total``.
+    """
     has_ids = False
     with raw.open("xb") as stream:
         stream.write(b"\0" * formats.HEADER_BYTES)
@@ -94,8 +98,8 @@ def _copy_rows(pieces: Pieces, raw: Path, whole: formats.RowDigest, task: Progre
                 has_ids = has_ids or ids is not None
                 task.advance(len(rows))
                 digest.add(rows, texts)
-                whole.add(rows, texts)
-            # A side file need not hold digests (see `_NEEDED`).
+                total.add(rows, texts)
+            # A side file need not hold digests (see `_REQUIRED_ENTRIES`).
             if "rows_sha256" in side and side | digest.facts() != side:
                 raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
     return has_ids
@@ -156,7 +160,7 @@ def _read_side(path: Path) -> dict[str, Any]:
     """Return the content of a side file; raise DataError if an entry is missing or wrong."""
     place = f"{path} is no side file of a shard"
     side: dict[str, Any] = read_json(path, dict[str, Any], place=place)
-    for key, kind in _NEEDED.items():
+    for key, kind in _REQUIRED_ENTRIES.items():
         if key not in side:
             raise DataError(
                 f"{path} has no {key}, need the side file of a shard", hint=formats.DAMAGED
@@ -170,16 +174,19 @@ def _read_side(path: Path) -> dict[str, Any]:
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
     """Return the side file of the joined output; raise DataError if pieces do not fit together.
 
-    They must agree in all entries but ``_OWN_FACTS``, and hold all rows of one input in order.
+    The side files must agree in all entries but ``_MAY_DIFFER``, and the pieces must hold all rows
+    of one input in order.
     """
-    (first, shared), *_ = pieces.items()
-    files = Counter[str]()
-    end = 0
+    (first_path, first_side), *_ = pieces.items()
+    files = Counter[str]()  # the number of rows from each file of the input
+    end = 0  # the number of rows in the pieces so far
     for path, side in pieces.items():
-        for key in [*shared, *side]:
-            if key not in _OWN_FACTS and side.get(key) != shared.get(key):
+        for key in [*first_side, *side]:
+            value = side.get(key)
+            first_value = first_side.get(key)
+            if key not in _MAY_DIFFER and value != first_value:
                 raise DataError(
-                    f"{path} has {key} {side.get(key)!r}, {first} has {shared.get(key)!r}",
+                    f"{path} has {key} {value!r}, {first_path} has {first_value!r}",
                     hint=_AGAIN,
                 )
         # Rows of one input file may be cut into several pieces, so their numbers are added.
@@ -194,7 +201,8 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
     if end != side["input_rows"]:
         raise DataError(f"{path} ends at row {end:,} of {side['input_rows']:,}", hint=_AGAIN)
 
-    joined = {key: value for key, value in shared.items() if key not in ("rows", "input_rows")}
+    entries_of_piece = ("rows", "input_rows")
+    joined = {key: value for key, value in first_side.items() if key not in entries_of_piece}
     if files:
         joined["files"] = dict(files)
     return joined | {"n_rows": end}

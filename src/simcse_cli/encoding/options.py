@@ -8,7 +8,7 @@ from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 from simcse_cli.settings.tables import TEXT_PER_HELP, TextOptions
 
-_OF_VECTORS = (
+_VECTOR_OPTIONS = (
     "index",
     "resume",
     "shard",
@@ -51,7 +51,7 @@ class EncodeOptions(ModelOptions, TextOptions):
         False,
         "Rows are pairs: write them with their cosines.",
         "--pairs",
-        excludes=_OF_VECTORS,
+        excludes=_VECTOR_OPTIONS,
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize", recorded=True)

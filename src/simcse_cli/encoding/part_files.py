@@ -24,14 +24,14 @@ def claim_folder(
 ) -> None:
     """Create a folder of parts, or check one that exists.
 
-    A part whose name gives another number of parts than ``n_parts`` is of another input. It is an
-    error or, with ``--force``, is removed. A part that this job would write, with one of
-    ``own_names``, is an error without ``--resume`` or ``--force``.
+    A part whose name gives another number of parts than ``n_parts`` is of another input. It raises
+    an error, or is removed with ``--force``. ``own_names`` are the parts that this job will write.
+    If one of them exists, that is an error without ``--resume`` or ``--force``.
     """
     for name, remove in _names_in(folder).items():
         part_name = PART.fullmatch(name)
-        is_other = part_name is not None and int(part_name["of"]) != n_parts
-        if is_other and not options.force:
+        is_of_other_input = part_name is not None and int(part_name["of"]) != n_parts
+        if is_of_other_input and not options.force:
             raise OutputError(
                 f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} "
                 "parts",
@@ -42,12 +42,12 @@ def claim_folder(
                 f"{folder} holds {name} already",
                 hint="continue with --resume, or overwrite it with --force",
             )
-        if is_other:
+        if is_of_other_input:
             remove()
 
 
 def _names_in(folder: str) -> dict[str, Callable[[], None]]:
-    """Return the names in a folder, created if needed, each with a function that removes it."""
+    """Return functions that remove files of a folder, by name; create the folder if needed."""
     if not is_remote(folder):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from simcse_cli.files.inputs import is_remote
 _Item = TypeVar("_Item")
 PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
 """The name of a part in a folder, or of a file that belongs to it."""
-# A part has this many windows, or fewer so that there are at least _LEAST_PARTS parts.
+# A part has this many windows; it has fewer if there would be fewer than _LEAST_PARTS parts.
 _MOST_WINDOWS = 8
 _LEAST_PARTS = 32
 WINDOW = 8192
@@ -39,14 +39,14 @@ ALONE = ProcessGroup()
 
 @dataclass(frozen=True)
 class Part:
-    """Part ``number`` (from 1) of ``of``: the rows from ``start`` to ``stop`` of an input.
+    """One of the ``n_parts`` parts of an input: the rows from ``start`` to ``stop``.
 
-    Rows are counted from 0, ``stop`` does not belong to the part, and the input has ``total`` rows.
-    A part may be empty.
+    Parts are counted from 1 and rows from 0. The row ``stop`` does not belong to the part. The
+    input has ``total`` rows. A part may be empty.
     """
 
     number: int
-    of: int
+    n_parts: int
     start: int
     stop: int
     total: int
@@ -76,7 +76,7 @@ def count_windows(n_rows: int) -> int:
 
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
-    """Cut an input into parts of whole windows, which differ by one window at most.
+    """Cut an input into parts of whole windows; their sizes differ by one window at most.
 
     Example:
         >>> [(part.start, part.stop) for part in cut(20_000, 2)]
@@ -93,9 +93,9 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
 
 
 def count_parts(n_rows: int) -> int:
-    """Return the number of parts of an input.
+    """Return the number of parts into which an input is cut for a folder or for Ray.
 
-    A part has 8 windows, or fewer so that there are at least 32 parts, but never less than one.
+    A part has 8 windows. If that made fewer than 32 parts, a part has fewer, but at least one.
 
     Example:
         >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)
@@ -107,6 +107,7 @@ def count_parts(n_rows: int) -> int:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
+    """Return I and N of the option ``--shard I/N``."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     number, n_shards = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= n_shards:
@@ -121,18 +122,18 @@ def is_folder(output: str) -> bool:
 
 def shard_file(output: Path, part: Part) -> Path:
     """Return the path of a shard, as in ``vectors.shard-3-of-16.npy``."""
-    return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.of}{output.suffix}")
+    return output.with_name(f"{output.stem}.shard-{part.number}-of-{part.n_parts}{output.suffix}")
 
 
 def part_file(folder: str, part: Part) -> str:
     """Return the path of a part in a folder; names sort in the order of the rows."""
-    return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.of:05}.parquet"
+    return f"{folder.rstrip('/')}/part-{part.number:05}-of-{part.n_parts:05}.parquet"
 
 
 def side_file(output: Path) -> Path:
     """Return the path of the file that records the origin of an output.
 
-    For a part in a folder, its name starts with ``_``, so that readers of data sets skip it.
+    Beside a part in a folder, the name starts with ``_``, so that readers of data sets skip it.
     """
     mark = "_" if output.name.startswith("part-") else ""
     return output.with_name(f"{mark}{output.name}.json")

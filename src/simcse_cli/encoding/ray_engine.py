@@ -51,8 +51,8 @@ _STORE_BYTES = 256 << 20
 class _Worker:
     """A worker, which loads the model for its first part and writes one part after another.
 
-    Paths are relative to ``folder``. ``marker`` is a file that exists while the command runs: a
-    worker that finds it sees the folder of the output. It is None for outputs at addresses.
+    Paths are relative to ``folder``. A worker sees the folder of the output if it finds the file
+    ``marker``, which exists while the command runs. It is None for outputs at addresses.
     """
 
     files: FileSet
@@ -98,7 +98,7 @@ def encode_on_ray(
     """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local cluster.
 
     All workers must see the input. ``marker`` is a file that exists beside the outputs while this
-    runs, so that a worker can tell whether it sees their folder. It is None for outputs at
+    runs, so that a worker can tell whether it sees their folder. ``marker`` is None for outputs at
     addresses (``s3://...``).
     """
     # This computes the digest of the files, which is then sent to the workers along with them.
@@ -161,10 +161,9 @@ def _cluster(progress: Progress) -> Iterator[Any]:
 
 def _connect(ray: Any) -> None:
     """Connect to the cluster at ``RAY_ADDRESS``, or start a temporary one on this machine."""
-    # A temporary cluster gets little memory for objects; a given one must answer soon.
     address = os.environ.get("RAY_ADDRESS")
     local_options: dict[str, Any] = {}
-    if address is None:
+    if address is None:  # a temporary cluster needs little memory for objects
         local_options = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     host, _, port = (address or "").rpartition(":")
     try:
@@ -200,8 +199,8 @@ def _quiet_start() -> Iterator[None]:
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each worker.
 
-    If the cluster has GPUs, a worker gets one, or a share of one if there are more workers than
-    GPUs; otherwise it gets a share of the cores.
+    If the cluster has GPUs, a worker gets a GPU, or a share of one if there are more workers than
+    GPUs. Otherwise a worker gets a share of the cores.
     """
     if ":" in options.device:
         raise ConfigError(
@@ -223,13 +222,14 @@ def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
     """Return the number of workers, and the number of cores that each of them gets.
 
     ``cores`` has the number of cores of each machine. By default, a worker gets as many cores as
-    the smallest machine has, and there are as many workers as fit. A given number of workers get as
-    many cores as possible, but at least one each.
+    the smallest machine has, and there are as many workers as fit. If the number of workers is
+    given, each gets as many cores as possible, but at least one.
 
     Example:
         >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([2], 3)
         ((4, 1), (2, 8), (3, 1))
     """
+    # Machines without cores take no workers; without any cores, count one.
     cores = [n_cores for n_cores in cores if n_cores] or [1]
     if workers is None:
         share = min(cores)

@@ -14,7 +14,7 @@ NamedRow = tuple[Any, str]
 
 
 def names_file(output: Path) -> Path | None:
-    """Return the file of the ids of an output, or None if they are in the output itself."""
+    """Return the file for the ids beside an output, or None if the output itself holds the ids."""
     if vector_file(output) in WITH_TEXT:
         return None
     return output.with_name(f"{output.name}.ids.jsonl")

@@ -75,9 +75,10 @@ def check_index_output(path: Path, *, force: bool) -> None:
 
 
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
-    """Raise DataError if the record ``info`` of some vectors names another encoder.
+    """Raise DataError if the record ``info`` of some vectors says that another encoder made them.
 
-    Its keys ``model``, ``digest`` and ``prompt`` are read; a record without a digest passes.
+    The keys ``model``, ``digest`` and ``prompt`` of the record are read; a record without a digest
+    passes. ``place`` names the vectors in the message.
     """
     recorded = info.get("digest")
     current = encoder.digest_with(info.get("prompt", ""))
@@ -92,7 +93,7 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 class _UnitBlocks:
-    """Give blocks of vectors of any type as float32 rows of length 1.
+    """Vectors of any type, of which each slice is read as float32 rows of length 1.
 
     The vectors may stay on disk. With ``are_units``, they have length 1 already.
     """
@@ -104,8 +105,9 @@ class _UnitBlocks:
     def __getitem__(self, block: slice) -> Scores:
         rows = self.vectors[block]
         if self._are_units:
-            return np.require(rows, np.float32, "W")
-        return unit_rows(rows, np.float32, first=block.start or 0)
+            return np.require(rows, np.float32, "W")  # writable, as PyTorch wants it
+        first = block.start or 0  # a slice of all rows has no start
+        return unit_rows(rows, np.float32, first=first)
 
 
 class ExactSearcher:
@@ -133,11 +135,11 @@ class ExactSearcher:
         return scores, rows
 
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Search for one block of queries, through the vectors block by block."""
+        """Compare a block of queries with all vectors, of which one block is read at a time."""
         n_queries = len(queries)
         # PyTorch wants memory that can be written, even where it only reads.
         query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
-        memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
+        memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)  # for all tiles
 
         # The best pairs so far: score, row and query (owner). A better score of a query must exceed
         # its entry in ``lowest``.
@@ -157,6 +159,7 @@ class ExactSearcher:
             scores = scores[best]
             rows = rows[best]
             owners = owners[best]
+            # Once every query has k pairs, the last of each k is the worst of its query.
             if len(scores) == n_queries * k:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)
@@ -192,12 +195,13 @@ class FaissSearcher:
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
-                # A component takes 4 bytes; the step between rows is rounded up.
+                # A component takes 4 bytes; negating twice rounds the step between rows up.
                 step = -(-4 * vectors.size // FAISS_TRAINING_BYTES)
                 index.train(units[::step])
             for start in range(0, len(vectors), FAISS_BLOCK):
                 index.add(units[start : start + FAISS_BLOCK])
         except RuntimeError as error:
+            # The message names a place in the code of FAISS before the reason.
             reason = str(error).split("Error: ")[-1].strip()
             raise DataError(
                 f"FAISS cannot build {factory!r} over {len(vectors)} vectors: {reason}",
@@ -210,7 +214,7 @@ class FaissSearcher:
         return self._index.ntotal, self._index.d
 
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return the results of FAISS; missing ones have score -inf and row -1."""
+        """Return what FAISS finds; neighbours that it does not find have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
 
@@ -218,8 +222,8 @@ class FaissSearcher:
     def mapped(cls, path: Path) -> Self:
         """Open an index file without reading it into memory; the caller has checked its digest."""
         faiss = _import_faiss()
-        mapped = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # 0 before FAISS 1.11
-        return cls(faiss.read_index(str(path), mapped))
+        mapping_flag = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # missing before FAISS 1.11
+        return cls(faiss.read_index(str(path), mapping_flag))
 
     def write(self, path: Path) -> None:
         _import_faiss().write_index(self._index, str(path))
@@ -276,7 +280,7 @@ class SearchIndex:
         if backend is not SearchBackend.EXACT:
             searcher = FaissSearcher.build(vectors, factory)
         elif isinstance(vectors, np.memmap):
-            searcher = ExactSearcher(vectors, are_units=False)
+            searcher = ExactSearcher(vectors, are_units=False)  # scales them when it reads them
         else:
             searcher = ExactSearcher(unit_rows(vectors, np.float32))
         return cls(sentences, searcher, info or {}, ids)
@@ -295,7 +299,10 @@ class SearchIndex:
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
     def save(self, path: Path | str, *, force: bool = False) -> None:
-        """Write the index atomically; a ``.faiss`` file of exact vectors holds a flat index."""
+        """Write the index atomically.
+
+        Exact vectors become a flat FAISS index if the path ends in ``.faiss``.
+        """
         from safetensors.numpy import save_file
 
         # A second file means `.faiss`: the first is FAISS's own, the second holds the texts.
@@ -314,7 +321,9 @@ class SearchIndex:
                 checksum = _digest(tensors)
             else:
                 faiss_searcher.write(temporary[0])
-                checksum = _digest(tensors | {"faiss": np.memmap(temporary[0], np.uint8, "r")})
+                # The checksum covers both files.
+                written = np.memmap(temporary[0], np.uint8, "r")
+                checksum = _digest(tensors | {"faiss": written})
             facts = {"sha256": checksum, "format": FORMAT}
             save_file(tensors, temporary[-1], metadata=self.info | facts)
             sort_metadata(temporary[-1])
@@ -347,7 +356,7 @@ class SearchIndex:
 def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Array]]:
     """Return the record and the content of an index; raise ValueError if its files have changed.
 
-    The last file holds the texts; one before it is FAISS's own (`.faiss`).
+    The last file holds the texts. If there are two, the first is FAISS's own (`.faiss`).
     """
     from safetensors import safe_open
 
@@ -367,16 +376,16 @@ def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Arra
 def _open_searcher(
     files: Sequence[Path], tensors: Mapping[str, Array]
 ) -> ExactSearcher | FaissSearcher:
-    # FAISS's own file is mapped; an index within the safetensors file is read into memory.
+    # A file of FAISS's own is mapped; an index within the safetensors file is read into memory.
     if len(files) > 1:
         return FaissSearcher.mapped(files[0])
     if "faiss" in tensors:
         return FaissSearcher(_import_faiss().deserialize_index(tensors["faiss"]))
-    _require_finite(tensors["vectors"])
+    _require_finite_float32(tensors["vectors"])
     return ExactSearcher(tensors["vectors"])
 
 
-def _require_finite(units: Array) -> None:
+def _require_finite_float32(units: Array) -> None:
     starts = range(0, len(units), CORPUS_BLOCK)
     is_finite = all(np.isfinite(units[start : start + CORPUS_BLOCK]).all() for start in starts)
     if units.ndim != 2 or units.dtype != np.float32 or not is_finite:
@@ -403,18 +412,19 @@ def rank_rows(
     query is left out.
     """
     # Sentences may be left out, so more are asked for until k are left or there are no more.
-    depth = k if texts is None else k + SPARE
+    n_asked = k if texts is None else k + SPARE
     while True:
-        found_scores, found_rows = index.search(queries, depth)
+        found_scores, found_rows = index.search(queries, n_asked)
         kept = found_rows >= 0
         if texts is not None:
             for query, text in enumerate(texts):
                 candidates = found_rows[query].tolist()
                 kept[query] &= [row >= 0 and index.sentences[row] != text for row in candidates]
         has_enough = (kept.sum(axis=1) >= k).all()
-        if has_enough or depth >= len(index.sentences) or (found_rows < 0).any():
+        # FAISS gives row -1 if it finds no more neighbours, even if it is asked for more.
+        if has_enough or n_asked >= len(index.sentences) or (found_rows < 0).any():
             break
-        depth *= 4
+        n_asked *= 4
     rows = np.full((len(queries), k), -1, dtype=np.int64)
     scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
     for query, is_kept in enumerate(kept):
@@ -427,7 +437,11 @@ def rank_rows(
 def nearest(
     index: SearchIndex, queries: AnyFloats, k: int, texts: Sequence[str] | None = None
 ) -> list[list[Neighbour]]:
-    """Return the sentences that :func:`rank_rows` finds for each query, at most ``k``."""
+    """Return for each query the ``k`` nearest sentences, or all if there are fewer, best first.
+
+    If the ``texts`` of the queries are given, a sentence that equals the text of the query is left
+    out.
+    """
     rows, scores = rank_rows(index, queries, k, texts)
     neighbours_by_query = []
     for query_rows, query_scores in zip(rows.tolist(), scores.tolist(), strict=True):
@@ -442,24 +456,27 @@ def nearest(
 
 
 def _best_of_each(n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int) -> Rows:
-    """Return the positions of the ``k`` best pairs of each query, sorted by query and score."""
-    order = np.lexsort((rows, -scores, owners))
+    """Return the positions of the ``k`` best pairs of each query, sorted by query and score.
+
+    Pair i has the query ``owners[i]``, the vector ``rows[i]`` and the score ``scores[i]``.
+    """
+    order = np.lexsort((rows, -scores, owners))  # by the last key first
     sorted_owners = owners[order]
-    first = np.searchsorted(sorted_owners, np.arange(n_queries))
-    rank = np.arange(len(owners)) - first[sorted_owners]
-    return order[rank < k]
+    first_of_query = np.searchsorted(sorted_owners, np.arange(n_queries))
+    rank_in_query = np.arange(len(owners)) - first_of_query[sorted_owners]
+    return order[rank_in_query < k]
 
 
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
     Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about 4 k
-    groups, since partitioning whole rows would take half as long as the matrix product.
+    groups, since ``np.argpartition`` of whole rows would take half as long as the matrix product.
     """
     n_rows, n_columns = scores.shape
-    size = n_columns // (4 * k)
-    if size > 1:
-        candidates = _candidates_of_groups(scores, lowest, k, size)
+    group_size = n_columns // (4 * k)
+    if group_size > 1:
+        candidates = _candidates_of_groups(scores, lowest, k, group_size)
         if len(candidates[0]) <= 16 * k * n_rows:
             return candidates
     # There are too few columns for groups, or the groups gave too many candidates.
@@ -471,14 +488,14 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
 
 
 def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> tuple[Rows, Rows]:
-    """Return candidates as ``_candidates`` does, from groups of ``size`` columns.
+    """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    The k-th largest of the maxima of the groups is a bound that at least k entries of the row
-    reach, so smaller entries need not be considered. Few groups reach the bound, and only these are
-    searched.
+    Each row is cut into groups of ``size`` columns. The k-th largest of the maxima of the groups is
+    a bound that at least k entries of the row reach, so smaller entries are left out; so are those
+    below the row's ``lowest``. Few groups reach the bound, and only these are searched.
     """
     n_rows, n_columns = scores.shape
-    end = n_columns // size * size
+    end = n_columns // size * size  # of the last whole group
     groups = scores[:, :end].reshape(n_rows, -1, size)
     maxima = torch.from_numpy(groups).amax(2).numpy()
     bound = np.maximum(lowest, np.partition(maxima, -k, axis=1)[:, -k])
@@ -489,16 +506,17 @@ def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> 
 
 
 def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[Rows, Rows]:
-    """Return row and column of the entries of ``groups`` that are not below their row's bound.
+    """Return rows and columns of the entries that are not below the bound of their row.
 
     ``groups`` are ``(rows, groups, size)``, ``maxima`` their largest entries ``(rows, groups)``.
     """
     n_groups, size = groups.shape[1:]
-    # The groups that reach the bound, by row and number, then the entries in them that do.
+    # Row and number of each group that reaches the bound.
     rows, numbers = np.divmod(np.flatnonzero(maxima >= bound[:, None]), n_groups)
+    # For each entry of these groups that does so: the position of its group, and its offset there.
     do_reach = groups[rows, numbers] >= bound[rows, None]
-    which, offsets = np.divmod(np.flatnonzero(do_reach), size)
-    return rows[which], numbers[which] * size + offsets
+    positions, offsets = np.divmod(np.flatnonzero(do_reach), size)
+    return rows[positions], numbers[positions] * size + offsets
 
 
 def _digest(tensors: Mapping[str, Array]) -> str:

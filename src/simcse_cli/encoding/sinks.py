@@ -36,7 +36,8 @@ from simcse_cli.progress import Progress
 Companions = Callable[[Path, Array, Iterable[str]], None]
 """A function that writes companion files of the output into a folder.
 
-It gets all rows and, if they are kept, all sentences. The files appear together with the output.
+Its arguments are the folder, all rows and, if they are kept, all sentences. The files appear
+together with the output.
 """
 
 
@@ -48,7 +49,7 @@ class Sink(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """Rows that the sink holds, those of an interrupted job included."""
+        """The number of rows that the sink holds, including those of an interrupted job."""
 
     @property
     def is_finished(self) -> bool:
@@ -57,10 +58,10 @@ class Sink(Protocol):
     def open(
         self, settings: Mapping[str, Any], progress: Progress
     ) -> AbstractContextManager[object]:
-        """Prepare for vectors, and find the rows that an interrupted job of these settings left."""
+        """Prepare for vectors, and find the rows of an interrupted job with the same settings."""
 
     def needs(self, texts: Sequence[str]) -> bool:
-        """Tell whether the next window of this process has to be encoded."""
+        """Tell whether ``texts``, the next window of this process, have to be encoded."""
 
     def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         """Take the vectors of the window for which ``needs`` was true."""
@@ -155,8 +156,8 @@ class VectorSink:
         self.keep_texts |= formats.vector_file(self.output) in formats.WITH_TEXT
         self._may_replace = self.force or self.earlier is not None
         self._journal = Journal(self.output, self.group.rank, self.group.n_processes)
-        self._n_seen = 0
-        self._n_finished = 0
+        self._n_seen = 0  # windows of this process that the job has read
+        self._n_finished = 0  # rows of the finished output
 
     @property
     def n_rows(self) -> int:
@@ -179,20 +180,21 @@ class VectorSink:
                 progress.info(f"{self.output} is already finished")
             else:
                 self._find_unfinished(progress)
-            with kept_on_interrupt(self._kept):
+            with kept_on_interrupt(self._say_what_is_kept):
                 yield
         except OSError as error:
             raise output_error(self.output, error) from error
 
     def _find_finished(self) -> None:
-        """Find out whether an earlier run has completed the output, and remove its journals.
+        """Remove the journals of an earlier run that has completed the output.
 
-        Such a run was killed before it could remove them itself. With ``resume``, nothing is left
-        to do then.
+        That run was killed before it could remove them itself. With ``resume``, its output makes
+        this sink finished.
         """
         journals = self._journals()
         n_rows = None
         if journals[0].exists():
+            # A damaged journal names no finished output.
             with suppress(DataError):
                 journals[0].read_journal()
                 n_rows = journals[0].finished_rows(self.output)
@@ -219,7 +221,7 @@ class VectorSink:
         else:
             raise left_unfinished(journal.rows)
 
-    def _kept(self) -> str:
+    def _say_what_is_kept(self) -> str:
         n_rows = self._journal.n_rows
         if not n_rows:
             return f"nothing is kept: sentences are kept {self.window:,} at a time"
@@ -234,7 +236,8 @@ class VectorSink:
         self._n_seen += 1
         if number >= len(self._journal.windows):
             return True
-        if self._journal.windows[number].read == digest_texts(texts):
+        kept_digest = self._journal.windows[number].read
+        if kept_digest == digest_texts(texts):
             return False
         self._journal.keep(number)
         return True
@@ -256,7 +259,7 @@ class VectorSink:
         return self._n_finished
 
     def _assemble(self) -> int:
-        """Make the output of the files of all processes, and return its number of rows."""
+        """Make the output from the files of all processes, and return its number of rows."""
         journals = self._journals()
         for journal in journals:
             journal.read_journal()
@@ -275,7 +278,7 @@ class VectorSink:
             complete = self._complete(folder, raw, n_rows, lambda: _read_texts(texts))
             if len(journals) > 1:
                 texts.unlink()
-                if complete != raw:
+                if complete != raw:  # else the raw file itself has become the output
                     raw.unlink()
             sync(complete)
             check_output(self.output, force=self.force)
@@ -287,8 +290,8 @@ class VectorSink:
     def _replace(self, journal: Journal, earlier: Update) -> int:
         """Replace an earlier output by one that joins its rows with those of the partial file.
 
-        If the process is killed once the new output is complete beside the earlier one, the next
-        run puts it in its place.
+        If the process is killed when the new output is complete, but not yet in its place, the next
+        run puts it there.
         """
         n_rows = len(earlier.texts)
         with journal.staging() as folder:
@@ -307,17 +310,21 @@ class VectorSink:
     def _complete(
         self, folder: Path, raw: Path, n_rows: int, texts: Callable[[], Iterable[str]]
     ) -> Path:
-        """Write companion files and the complete output into a folder; return the output's path."""
+        """Write companion files and the complete output into a folder; return the output's path.
+
+        ``texts`` is a function because the texts are read twice.
+        """
         rows = self._map(raw, n_rows)
         if self.companions is not None:
             self.companions(folder, rows, texts())
         dtype = rows.dtype
         shape = (n_rows, rows.shape[1])
-        del rows  # an open map of the raw file, whose header may be written next
+        del rows  # closes the map of the raw file, whose header may be written next
         target = folder / self.output.name
         return formats.finish_file(raw, target, dtype, shape, texts(), self.ids)
 
     def _map(self, raw: Path, n_rows: int) -> Array:
+        """Return the rows of a raw file without reading them into memory."""
         dtype = formats.STORED[self.kind]
         shape = (n_rows, formats.stored_width(self.kind, self.dim))
         if not n_rows:  # a file without rows cannot be mapped
@@ -345,7 +352,7 @@ def finish_update(output: Path) -> None:
 
 
 def _remove(journals: list[Journal]) -> None:
-    """Remove journals; the first comes last, because it records that the output is complete."""
+    """Remove journals; the first is removed last, as it records that the output is complete."""
     for journal in reversed(journals):
         journal.remove()
 

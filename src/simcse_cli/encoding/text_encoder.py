@@ -20,8 +20,8 @@ from simcse_cli.settings.declare import recorded
 class TextEncoder:
     """A function from texts to vectors, post-processed and normalized as the options say.
 
-    ``dim`` is the width of the vectors. ``settings`` holds what they depend on, for journals and
-    side files.
+    ``dim`` is the width of the vectors. ``settings`` holds everything that the vectors depend on,
+    for journals and side files.
     """
 
     def __init__(self, options: EncodeOptions, progress: Progress) -> None:

@@ -28,8 +28,8 @@ def unit_vectors(
 ) -> Units:
     """Return ``(n, D)`` vectors of length 1, in memory or mapped from a file.
 
-    If an earlier run has finished ``file``, it is not computed again; if that run was interrupted,
-    it is continued.
+    If an earlier run has finished ``file``, nothing is computed; if that run was interrupted, it is
+    continued. ``how`` are further arguments of ``encoder.encode``.
     """
     if file is None:
         return encoder.encode(texts, normalize=True, progress=progress, **how)

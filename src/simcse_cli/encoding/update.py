@@ -27,16 +27,16 @@ from simcse_cli.files.schema import checked
 
 FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
 FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
-"""Entries of a side file that are no settings."""
+"""Entries of a side file that are not settings."""
 NOT_RECORDED = {"capability", "column"}
-"""Settings that version 1.0.0 did not record, which are compared where a side file has them."""
+"""Settings that simcse 1.0.0 did not record; they are compared if a side file has them."""
 _OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
 """Entries about the input and how it is read; they may differ in an update."""
 _AGAIN = "encode all rows again with --force, without --update"
 
 
 def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of an output, which must have been made with the same settings."""
+    """Return the side file of an output; raise OutputError if it was made with other settings."""
     path = side_file(output)
     side = read_json(path) if path.is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
@@ -56,14 +56,14 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _require_same_settings(
     output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Raise OutputError if the output was written with other settings that matter."""
+    """Raise OutputError if model or settings differ, apart from settings about the input."""
     ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
     for key in compared_keys(side, settings):
-        before = side.get(key)
-        now = settings.get(key)
-        if key in ignored or before == now:
+        recorded = side.get(key)
+        current = settings.get(key)
+        if key in ignored or recorded == current:
             continue
-        other = "another model" if key == "model_digest" else other_value(key, before, now)
+        other = "another model" if key == "model_digest" else other_value(key, recorded, current)
         raise OutputError(
             f"{output} was written with {other}",
             hint=f"repeat the options of the first time, or {_AGAIN}",
@@ -71,21 +71,21 @@ def _require_same_settings(
 
 
 @dataclass(frozen=True)
-class _Known:
-    """The rows of the earlier output, and the texts of those that are gone from the input.
+class _EarlierRows:
+    """The rows of the earlier output, and the texts of the rows that are gone from the input.
 
     Attributes:
-        rows: numbers of the rows, by id.
+        numbers: numbers of the rows, by id.
         ids: the ids of all rows, in their order.
         digests: the digests of the texts of all rows.
-        texts: texts of the rows that are gone, by number and in order; empty texts if the output
-            holds none.
+        gone_texts: texts of the rows that are gone, by number and in order; empty texts if the
+            output holds no texts.
     """
 
-    rows: dict[str, int] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
     ids: list[Any] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
-    texts: dict[int, str] = field(default_factory=dict)
+    gone_texts: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Update:
         sources: where the vector of each row comes from: its row number in the earlier output, or
             ``-1 - n`` for the n-th text to encode (from 0).
         fresh: the row numbers of the texts to encode, in their order.
-        counts: how many rows are new, changed, gone and as before.
+        counts: how many rows are ``new``, ``changed``, ``gone`` and ``as before``.
         drops_gone: whether rows that are gone from the input are left out.
     """
 
@@ -117,36 +117,36 @@ class Update:
     def plan(
         cls, output: Path, side: Mapping[str, Any], files: FileSet, column: str, *, drops_gone: bool
     ) -> "Update":
-        """Compare the input with the earlier output; ``column`` is that of the ids."""
+        """Compare the input with the earlier output; the ids are in ``column``."""
         texts, ids, digests = _read_input(files, column)
         names = list(map(cell_text, ids))
-        known = _read_earlier(output, side, set(names))
+        earlier = _read_earlier(output, side, set(names))
 
         # Compare each row with the earlier row of its id; -1 - n stands for the n-th fresh text.
         sources = np.empty(len(ids), np.int64)
         fresh: list[int] = []
         n_new = 0
         for row, (name, digest) in enumerate(zip(names, digests, strict=True)):
-            old = known.rows.get(name)
+            old = earlier.numbers.get(name)
             n_new += old is None
-            if old is not None and known.digests[old] == digest:
+            if old is not None and earlier.digests[old] == digest:
                 sources[row] = old
             else:
                 sources[row] = -1 - len(fresh)
                 fresh.append(row)
-        gone = list(known.texts)
+        gone = list(earlier.gone_texts)
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
         # Earlier rows that are gone from the input follow. Without texts in the output, their texts
         # for the index come from the earlier index.
         if gone and not drops_gone:
-            old_texts = known.texts
+            gone_texts = earlier.gone_texts
             if "index" in side and names_file(output) is not None:
-                old_texts = _texts_of_index(output.parent / side["index"], known)
-            texts = PackedTexts.stored(chain(texts, old_texts.values()))
-            ids += [known.ids[row] for row in gone]
-            digests += [known.digests[row] for row in gone]
+                gone_texts = _texts_of_index(output.parent / side["index"], earlier)
+            texts = PackedTexts.stored(chain(texts, gone_texts.values()))
+            ids += [earlier.ids[row] for row in gone]
+            digests += [earlier.digests[row] for row in gone]
             sources = np.concatenate([sources, np.array(gone, np.int64)])
         return cls(output, side, texts, ids, digests, sources, fresh, counts, drops_gone)
 
@@ -161,17 +161,20 @@ class Update:
         return f"{self.output}: {', '.join(told.values())}"
 
     def join(self, fresh: Array, folder: Path) -> Path:
-        """Write all rows in their order into a raw file in a folder, behind ``HEADER_BYTES``.
+        """Write all rows in their new order into a raw file in a folder, and return its path.
 
         ``fresh`` holds the new vectors, in the order of ``self.fresh``.
         """
-        # The earlier rows are read in order, but needed in any, so they are copied and mapped.
+        # The earlier rows are read in their old order, but needed in another, so they are copied
+        # into a raw file, which is mapped.
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], fresh.shape[1])
         with old_file.open("xb") as stream:
             for rows, _, _ in formats.read_blocks(self.output, fresh.dtype, shape):
                 stream.write(np.ascontiguousarray(rows).data)
-        old = np.memmap(old_file, fresh.dtype, "r", 0, shape) if shape[0] else fresh[:0]
+        old: Array = fresh[:0]
+        if shape[0]:  # a file without rows cannot be mapped
+            old = np.memmap(old_file, fresh.dtype, "r", 0, shape)
 
         raw = folder / "rows"
         with raw.open("xb") as stream:
@@ -179,8 +182,9 @@ class Update:
             for start in range(0, len(self.sources), formats.CHUNK_ROWS):
                 sources = self.sources[start : start + formats.CHUNK_ROWS]
                 block = np.empty((len(sources), shape[1]), fresh.dtype)
-                block[sources >= 0] = old[sources[sources >= 0]]
-                block[sources < 0] = fresh[-1 - sources[sources < 0]]
+                is_old = sources >= 0
+                block[is_old] = old[sources[is_old]]
+                block[~is_old] = fresh[-1 - sources[~is_old]]  # as `sources` says
                 stream.write(block.data)
         del old
         old_file.unlink()
@@ -201,15 +205,16 @@ def _read_input(files: FileSet, column: str) -> tuple[PackedTexts, list[Any], li
     return PackedTexts.stored(texts()), ids, digests
 
 
-def _texts_of_index(index: Path, known: _Known) -> dict[int, str]:
-    """Return the texts of gone rows from the index of the earlier output, found by their digests.
+def _texts_of_index(index: Path, earlier: _EarlierRows) -> dict[int, str]:
+    """Return the texts of gone rows, by row number, from the index of the earlier output.
 
-    A killed update may have replaced the index already, so row numbers may not fit it.
+    They are looked up by their digests: a killed update may have replaced the index already, so
+    row numbers may not fit it.
     """
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
     texts: dict[int, str] = {}
-    for row in known.texts:
-        text = by_digest.get(known.digests[row])
+    for row in earlier.gone_texts:
+        text = by_digest.get(earlier.digests[row])
         if text is None:
             raise DataError(
                 f"{index} lacks the texts of rows that are gone",
@@ -219,40 +224,43 @@ def _texts_of_index(index: Path, known: _Known) -> dict[int, str]:
     return texts
 
 
-def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _Known:
+def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _EarlierRows:
     """Return the rows of the earlier output; rows whose id is not in ``present`` are gone.
 
     Raise DataError unless the output is what its side file describes.
     """
     # All rows are read once. Only the texts of rows that are gone are kept.
-    known = _Known()
+    earlier = _EarlierRows()
     digest = formats.RowDigest()
     for (row_id, digest_of_text), text in _named_texts(output, side, digest):
         name = cell_text(row_id)
-        number = len(known.ids)
+        number = len(earlier.ids)
         if name not in present:
-            known.texts[number] = text
-        known.rows[name] = number
-        known.ids.append(row_id)
-        known.digests.append(digest_of_text)
+            earlier.gone_texts[number] = text
+        earlier.numbers[name] = number
+        earlier.ids.append(row_id)
+        earlier.digests.append(digest_of_text)
 
     # The number of ids also differs if an id occurs twice.
-    if len(known.rows) != side["n_rows"] or dict(side) | digest.facts() != side:
+    if len(earlier.numbers) != side["n_rows"] or dict(side) | digest.facts() != side:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
-    return known
+    return earlier
 
 
 def _named_texts(
     output: Path, side: Mapping[str, Any], digest: formats.RowDigest
 ) -> Iterator[tuple[NamedRow, str]]:
-    """Yield the rows of an output with their texts, and add their blocks to ``digest``."""
+    """Yield the id, text digest and text of each row, and add rows and texts to ``digest``.
+
+    Rows without an id are not yielded, so the caller counts too few.
+    """
     # Formats without texts have ids and digests of texts in a file beside them.
-    beside = names_file(output)
-    stored_names = None if beside is None else read_names(beside)
+    ids_file = names_file(output)
+    stored_names = None if ids_file is None else read_names(ids_file)
     for rows, stored_texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
         digest.add(rows, stored_texts)
         texts = stored_texts or [""] * len(rows)
-        # Without ids here or in that file, no rows are yielded, and the caller counts too few.
+        # Both calls of zip end where the ids end.
         named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
         if stored_names is not None:
             named_rows = islice(stored_names, len(rows))

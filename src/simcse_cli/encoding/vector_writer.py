@@ -53,7 +53,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
-        if not side_file(path).exists():  # with a side file, it belongs to an earlier output
+        if not side_file(path).exists():  # otherwise the ids belong to an earlier output
             check_output(ids_file, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
@@ -63,7 +63,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         key="model_digest",
         inputs=inputs,
         companions=companions,
-        lock=part_path if rank else None,
+        lock=part_path if rank else None,  # None: the first process locks the output itself
         force=options.force,
         resume=may_replace(path, options),
     )
@@ -83,7 +83,7 @@ class VectorWriter:
         self.options = options
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
-        self.earlier: Update | None = None
+        self.earlier: Update | None = None  # the plan, if this is an update
 
     def write(
         self,
@@ -108,8 +108,9 @@ class VectorWriter:
             return self._require_same(output.path, progress)
         total = part.n_rows if part else self.files.total
         sink = self._sink(output, part, group)
-        own_progress = progress if group.rank == 0 else SILENT
-        return self._run(sink, sentences, total, own_progress)
+        if group.rank > 0:  # the first process tells the progress of all
+            progress = SILENT
+        return self._run(sink, sentences, total, progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
         """Encode the rows of the input that are new or changed, and keep the others."""
@@ -125,10 +126,10 @@ class VectorWriter:
                 )
             options = replace(options, index=index)
             self.options = options
-        update = Update.plan(
-            output.path, side, self.files, options.id_column or "", drops_gone=options.drop_gone
-        )
+        id_column = options.id_column or ""  # it is never missing, as --update needs --id-column
+        update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
         has_index = options.index is None or all(map(Path.exists, index_files(options.index)))
+        # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
         if update.changes_nothing and is_same_input and has_index:
@@ -138,13 +139,13 @@ class VectorWriter:
         return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
 
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
-        # An unfinished update is always continued. Files beside the vectors are written at the end.
+        """Return the sink for the vectors, which writes the files beside them at the end."""
         options = self.options
         return VectorSink(
             output.path,
             self.encode.dim,
             self.kind,
-            resume=options.resume or options.update,
+            resume=options.resume or options.update,  # an unfinished update is always continued
             force=options.force,
             group=group,
             keep_texts=options.index is not None or options.id_column is not None,
@@ -164,12 +165,12 @@ class VectorWriter:
         return n_rows
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings and the input, which the side file of a finished output must have."""
+        """Return what the side file of an output with these settings and this input records."""
         output_facts = {"dtype": self.kind.value, "input_sha256": self.files.digest}
         return self.encode.settings | output_facts
 
     def _require_same(self, path: Path, progress: Progress) -> int:
-        """Return the number of rows of a finished output, which must be that of this input."""
+        """Return the number of rows of a finished output; refuse one of another input or model."""
         side_path = side_file(path)
         side: Any = read_json(side_path) if side_path.is_file() else None
         require_same(path, side, self.facts())
@@ -187,7 +188,10 @@ class VectorWriter:
         rows: Array,
         texts: Iterable[str],
     ) -> None:
-        """Write the side file, the ids if the output has no room for them, and the search index."""
+        """Write the side file, the ids if the output has no room for them, and the search index.
+
+        ``rows`` and ``texts`` are those of the whole output. All but the index go to ``folder``.
+        """
         index = self.options.index
         ids_file = None if self.options.id_column is None else names_file(output.path)
         if index is not None or ids_file is not None:
@@ -216,21 +220,24 @@ class VectorWriter:
         search_index.save(index, force=may_replace(output, self.options))
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
-        """Return the ids of the rows: the id column, else row numbers in a folder, else None."""
+        """Return the ids in the id column, else the row numbers of a folder's part, else None."""
         if self.earlier is not None:
             return self.earlier.ids
         if self.options.id_column is not None:
-            return self.files.cells(self.options.id_column, *(part.span if part else ()))
+            span = part.span if part else ()  # without a part, all rows
+            return self.files.cells(self.options.id_column, *span)
         if part is not None and output.name.startswith("part-"):
             return range(part.start, part.stop)
         return None
 
     def _side(self, n_rows: int, part: Part | None) -> dict[str, Any]:
+        """Return the content of the side file, apart from digests and the index."""
         side = {"format": 1, "version": __version__, "model": self.encode.model.name}
         side |= self.encode.settings
         side |= {"input": self.files.source, "input_sha256": self.files.digest}
         if len(self.files.files) > 1:
-            side["files"] = self.files.within(*(part.span if part else (0, n_rows)))
+            start, stop = part.span if part else (0, n_rows)
+            side["files"] = self.files.within(start, stop)
         side |= {"dtype": self.kind.value, "n_rows": n_rows, "dim": self.encode.dim}
         if part is not None:
             side |= {"rows": list(part.span), "input_rows": part.total}
@@ -245,7 +252,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
             hint=EXISTS_HINT,
         )
     unrecorded = NOT_RECORDED - side.keys()
-    # Version 1.0.0 recorded "auto" where that was the precision.
+    # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
         unrecorded.add("precision")
     recorded = [key for key in side if key not in FACTS]

@@ -20,8 +20,9 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
     # Check the form of the name first, since ``Device`` raises a plain ValueError.
     asked = str(device)
     name, _, number = asked.partition(":")
-    if re.fullmatch(DEVICE_FORM[0], asked) is None:
-        raise UsageError(f"{asked!r}; need {DEVICE_FORM[1]}", option="--device")
+    pattern, needed = DEVICE_FORM
+    if re.fullmatch(pattern, asked) is None:
+        raise UsageError(f"{asked!r}; need {needed}", option="--device")
     device = Device(name)
 
     # This machine must have a device of the kind.
@@ -55,6 +56,6 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
 
     # Without a number, the processes of this machine are spread over its GPUs.
     if device is Device.CUDA:
-        rank = int(os.environ.get("LOCAL_RANK", "0"))
-        return torch.device("cuda", rank % torch.cuda.device_count())
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        return torch.device("cuda", local_rank % torch.cuda.device_count())
     return torch.device(device.value)

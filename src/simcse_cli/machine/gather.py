@@ -66,8 +66,8 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
     Each process calls this with its own ``parts``, of which part i is for process i.
     """
     if _scatters():
-        # Reduce-scatter needs parts of one size, so pad their rows. The sizes for ``pad`` start
-        # with the last dimension, so those of the rows come last.
+        # Reduce-scatter needs parts of one size, so zero rows are added at the end of each. ``pad``
+        # takes a pair of sizes per dimension, the last dimension first, so the rows come last.
         most = max(map(len, parts))
         padded = []
         for part in parts:
@@ -76,7 +76,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
         total = torch.empty_like(padded[0])
         distributed.reduce_scatter(total, padded)
         return total[: len(parts[distributed.get_rank()])]
-    # Without reduce-scatter, sum the parts for all processes and keep those for this one.
+    # Without reduce-scatter, sum the parts for all processes and keep the part for this one.
     everything = torch.cat(list(parts))
     distributed.all_reduce(everything)
     return torch.split(everything, list(map(len, parts)))[distributed.get_rank()]
@@ -88,7 +88,7 @@ def _scatters() -> bool:
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """Return the sum over processes, with gradients; the tensors of all must have one shape."""
+    """Return the sum over processes, with gradients; all tensors must have the same shape."""
     if n_processes() == 1:
         return tensor
     total: Tensor = _SumOverProcesses.apply(tensor)  # type: ignore[no-untyped-call]
@@ -99,7 +99,8 @@ def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
     """Return this process's share of a mean: ``n_processes * total / sum of counts``.
 
     ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
-    is the global mean, even if local batches differ in size. If no process has a value, it is 0.
+    is the global mean, even if local batches differ in size. If no process has a value, the share
+    is 0.
     """
     if isinstance(count, Tensor):
         local_count = count.to(total.dtype)
@@ -126,7 +127,11 @@ def row_counts(rows: Tensor) -> list[int]:
 def gather_views(
     views: Sequence[Tensor], counts: Sequence[int] = (), *, original_scaling: bool = False
 ) -> list[Tensor]:
-    """Return the result of ``gather_with_grad`` for several views ``(B, D)``, in one exchange."""
+    """Return each view ``(B, D)`` with the rows of all processes, ``(N, D)``, in one exchange.
+
+    ``counts`` are the numbers of rows of the processes; they are exchanged if not given. With
+    ``original_scaling``, the rows of other processes are constants.
+    """
     if n_processes() == 1:
         return list(views)
     rows = torch.stack(list(views), dim=1)  # (B, V, D)

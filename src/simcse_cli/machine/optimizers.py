@@ -13,8 +13,8 @@ BETA_2 = 0.999
 class UncorrectedAdamW(torch.optim.Optimizer):
     """AdamW without bias correction, the optimizer with which BERT was trained.
 
-    It is ``AdamW(correct_bias=False)`` of transformers 2 to 4. For a weight w with the gradient g
-    and the moments m and v:
+    The update is that of ``AdamW(correct_bias=False)`` in transformers 2 to 4. For a weight w with
+    the gradient g and the moments m and v:
 
         m = 0.9 m + 0.1 g
         v = 0.999 v + 0.001 g^2
@@ -48,12 +48,12 @@ class UncorrectedAdamW(torch.optim.Optimizer):
 
             # Update all parameters together: fewer, larger operations are faster.
             gradients = [p.grad for p in parameters]
-            means = [self.state[p]["exp_avg"] for p in parameters]
-            squares = [self.state[p]["exp_avg_sq"] for p in parameters]
-            torch._foreach_lerp_(means, gradients, 1 - BETA_1)
-            torch._foreach_mul_(squares, BETA_2)
-            torch._foreach_addcmul_(squares, gradients, gradients, 1 - BETA_2)
-            denominators = torch._foreach_sqrt(squares)
+            first_moments = [self.state[p]["exp_avg"] for p in parameters]
+            second_moments = [self.state[p]["exp_avg_sq"] for p in parameters]
+            torch._foreach_lerp_(first_moments, gradients, 1 - BETA_1)
+            torch._foreach_mul_(second_moments, BETA_2)
+            torch._foreach_addcmul_(second_moments, gradients, gradients, 1 - BETA_2)
+            denominators = torch._foreach_sqrt(second_moments)
             torch._foreach_add_(denominators, group["eps"])
-            torch._foreach_addcdiv_(parameters, means, denominators, -group["lr"])
+            torch._foreach_addcdiv_(parameters, first_moments, denominators, -group["lr"])
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])

@@ -24,7 +24,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 
 def resolve_precision(precision: Precision | str, device: torch.device) -> Precision:
-    """Return the precision to use; ``auto`` takes bf16 where it is fast, else fp32.
+    """Return the precision to use; ``auto`` stands for bf16 if the device is fast at it, else fp32.
 
     Raise ConfigError for a precision that the device does not have.
     """
@@ -32,7 +32,6 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
     if precision is Precision.AUTO:
         return Precision.BF16 if has_fast_bf16(device) else Precision.FP32
 
-    # Refuse what the device does not have.
     if precision is Precision.FP16 and device.type == "cpu":
         raise ConfigError(
             "--precision fp16 needs a GPU", hint="use --precision bf16 or fp32 on a CPU"
@@ -63,5 +62,5 @@ def no_autocast(device: torch.device) -> torch.autocast:
 
 
 def wide(values: Tensor) -> Tensor:
-    """Return values at least in float32."""
+    """Return values in float32, or in their own type if that is float64."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

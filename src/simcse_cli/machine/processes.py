@@ -45,14 +45,14 @@ _LOST_SIGNS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by
 
 def process_rank() -> int:
     """Return the 0-based number of this process; process 0 does the work that is done once."""
-    return _number("RANK", 0)
+    return _number_in("RANK", 0)
 
 
 def process_count() -> int:
-    return max(1, _number("WORLD_SIZE", 1))
+    return max(1, _number_in("WORLD_SIZE", 1))
 
 
-def _number(variable: str, default: int, hint: str = _HOW_TO_START) -> int:
+def _number_in(variable: str, default: int, hint: str = _HOW_TO_START) -> int:
     """Return the number in an environment variable; raise ConfigError if it holds no number."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
@@ -90,7 +90,7 @@ def in_contact() -> Iterator[None]:
         if process_count() == 1 or not is_lost:
             raise
         what = "another process of the group has ended"
-        # "Connection reset by peer" and the like say no more than this.
+        # "Connection reset by peer" and the like say no more than this, so they are left out.
         if " by peer" not in message:
             what += f" ({reason_of(error)})"
         raise ContactError(
@@ -99,9 +99,9 @@ def in_contact() -> Iterator[None]:
 
 
 def join_group() -> None:
-    """Form a group with the processes that were started together, unless it exists.
+    """Form a group with the processes that were started together, unless it exists already.
 
-    The group is left at exit, as its threads would otherwise abort the process when it ends.
+    The process leaves the group at exit, as the group's threads would otherwise abort it.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
@@ -123,7 +123,8 @@ def join_group() -> None:
     backend = "gloo"
     if torch.cuda.is_available() and distributed.is_nccl_available():
         backend = "cpu:gloo,cuda:nccl"
-    limit_s = _number(START_TIMEOUT, 1800, "it is the most seconds to wait for the other processes")
+    hint = "it is the most seconds to wait for the other processes"
+    limit_s = _number_in(START_TIMEOUT, 1800, hint=hint)
     try:
         store, rank, n_processes = next(rendezvous("env://", timeout=timedelta(seconds=limit_s)))
         distributed.init_process_group(
@@ -177,14 +178,14 @@ def add_up(rows: Floats32) -> None:
 
 
 def require_shared(output: Path) -> None:
-    """Raise OutputError unless all processes see the lock of an output that the first one holds."""
+    """Raise OutputError unless all processes see the output's lock, which the first one holds."""
     # A new file takes a while to appear on other machines, so try again until the deadline.
     first_text = exchange(lock_text(output))[0]
     deadline = time.monotonic() + LONGEST_DELAY_S
     while lock_text(output) != first_text and time.monotonic() < deadline:
         time.sleep(0.1)
     sees_lock = lock_text(output) == first_text
-    (first_name, _), *others = exchange((_name(), sees_lock))
+    (first_name, _), *others = exchange((_name_of_process(), sees_lock))
     for name, other_sees_lock in others:
         if not other_sees_lock:
             raise OutputError(
@@ -196,7 +197,7 @@ def require_shared(output: Path) -> None:
 
 def require_alike(facts: Mapping[str, Any]) -> None:
     """Raise ConfigError unless all processes have the same versions, settings and data."""
-    (first_name, first_facts), *others = exchange((_name(), dict(facts)))
+    (first_name, first_facts), *others = exchange((_name_of_process(), dict(facts)))
     for name, other_facts in others:
         for fact, value in first_facts.items():
             if other_facts.get(fact) != value:
@@ -207,12 +208,12 @@ def require_alike(facts: Mapping[str, Any]) -> None:
                 )
 
 
-def _name() -> str:
+def _name_of_process() -> str:
     return f"process {process_rank()} (on {socket.gethostname()})"
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
-    """Average gradients over processes as DDP does: several in one exchange, in their order."""
+    """Average gradients over processes as DDP does: in order, several of them in one exchange."""
     if n_processes == 1:
         return
     # A bucket is exchanged when the next gradient would exceed its size or has another dtype.

@@ -57,11 +57,12 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for the enabled instructions of this processor.
 
-    Processors of AMD and Intel with the same instructions may need different constants. Only AMD's
-    get the key ``avx512_bf16``: on Intel's, AVX-512 bfloat16 instructions do half of the work of
-    float32 ones in the same time; these processors have AMX instead, though not in every virtual
-    machine. Only Intel's get the key ``avx2_intel``: on AMD's, OpenBLAS multiplies float32 faster
-    than MKL does, and on those with AVX2 alone, it is also faster than oneDNN.
+    Processors of AMD and Intel with the same instructions may need different constants. Only
+    processors of AMD get the key ``avx512_bf16``: on those of Intel, AVX-512 bfloat16 instructions
+    do half of the work of float32 instructions in the same time. Such processors have AMX instead,
+    though not in every virtual machine. Only processors of Intel get the key ``avx2_intel``: on
+    those of AMD, OpenBLAS multiplies float32 faster than MKL does and, with AVX2 alone, faster than
+    oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"
@@ -79,7 +80,7 @@ def cpu_kind() -> str:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Return the peak memory of this process: on the GPU if that is the device, else in RAM."""
+    """Return the peak memory of this process: on the GPU if the device is one, else in RAM."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return system.peak_process_bytes()
@@ -100,9 +101,11 @@ def hardware(device: torch.device) -> dict[str, Any]:
 def capability() -> str:
     """Return the instructions that PyTorch uses, such as ``avx512, avx512_bf16, amx``."""
     checks = {"avx512_bf16": "_is_avx512_bf16_supported", "amx": "_is_amx_tile_supported"}
-    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()  # a variable may forbid it
+    # An environment variable may forbid the bfloat16 instructions that the processor has.
+    has_bf16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
     instructions = [torch.backends.cpu.get_cpu_capability().lower()]
     for name, check in checks.items():
+        # Some versions of PyTorch lack a check.
         if has_bf16 and getattr(torch.cpu, check, lambda: False)():
             instructions.append(name)
     return ", ".join(instructions)

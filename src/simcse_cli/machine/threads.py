@@ -22,7 +22,7 @@ _SOFT_PAUSE = 1  # omp_pause_soft of OpenMP 5.0: it ends threads and keeps setti
 def map_on_cores(
     function: Callable[[_Item], _Result], items: Sequence[_Item], *, at_once: int = _MOST_WORKERS
 ) -> Iterator[_Result]:
-    """Yield ``function(item)`` for each item in order, several at a time on PyTorch's threads.
+    """Yield ``function(item)`` for each item in order; compute up to ``at_once`` items at a time.
 
     One thread for each item is faster than all threads for one item at a time, as these would
     synchronise after every product. The caller must divide the work into items in the same way for
@@ -60,7 +60,7 @@ class _Work(Generic[_Item, _Result]):
 
     def __init__(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._function = function
-        self._left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
+        self._items_left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
         self._lock = Lock()
         self._results: dict[int, Future[_Result]] = {i: Future() for i in range(len(items))}
 
@@ -80,15 +80,15 @@ class _Work(Generic[_Item, _Result]):
 
     def cancel(self) -> None:
         with self._lock:
-            self._left = iter(())
+            self._items_left = iter(())
 
     def _take_one(self) -> bool:
         """Compute the next item and store its result or error; return False if none is left."""
         with self._lock:
-            number, item = next(self._left, (None, None))
+            number, item = next(self._items_left, (None, None))  # None if no item is left
         if number is None:
             return False
-        result = self._results[number]  # now, as ``results`` removes it from the dictionary
+        result = self._results[number]  # before ``results`` can remove it from the dictionary
         try:
             result.set_result(self._function(cast(_Item, item)))
         except Exception as error:
@@ -118,9 +118,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Lend a pool of idle helpers, and let these and the caller compute on ``n_threads`` each.
+    """Yield a pool of idle helpers, each with ``n_threads`` threads, as many as the caller gets.
 
-    A nested call gets another pool. At the end the caller gets ``n_threads_after`` threads back.
+    A nested call gets another pool. At the end, the caller has ``n_threads_after`` threads again.
     """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
@@ -166,7 +166,7 @@ class _Shares:
         self._this_thread = local()  # ``depth``: how many nested calls this thread is inside of
         self._n_outside = 0  # threads that a caller outside of all calls may use
         self._lent: list[int] = []  # the thread limit of each call in progress
-        self._first: Any = None  # the limiter of the first call
+        self._first_limiter: Any = None  # of NumPy's BLAS
 
     def threads_of_caller(self) -> int:
         """Return how many threads the caller may use: all, or its share within ``map_on_cores``."""
@@ -188,7 +188,8 @@ class _Shares:
                 self._n_outside = torch.get_num_threads()  # for callers on other threads
             limiter = _math_libraries().limit(limits=n_threads, user_api="blas")
             # Only the first limiter knows the thread counts to restore in the end.
-            self._first = self._first or limiter
+            if self._first_limiter is None:
+                self._first_limiter = limiter
             self._lent.append(n_threads)
         # A nested call sees the depth, and stays within the share of this one.
         self._this_thread.depth = getattr(self._this_thread, "depth", 0) + 1
@@ -200,14 +201,15 @@ class _Shares:
                 self._take_back(n_threads)
 
     def _take_back(self, n_threads: int) -> None:
+        """Restore the limit of another call that is in progress, else the original limit."""
         if n_threads not in self._lent:  # a fork in the middle of the call has reset the shares
             return
         self._lent.remove(n_threads)
         if self._lent:
             _math_libraries().limit(limits=self._lent[-1], user_api="blas")
         else:
-            self._first.restore_original_limits()
-            self._first = None
+            self._first_limiter.restore_original_limits()
+            self._first_limiter = None
 
 
 _SHARES = _Shares()

@@ -19,7 +19,8 @@ _BLOCK_ROWS = 16_384
 class PostProcessor(ABC):
     name: ClassVar[Postprocess]
     parameters: ClassVar[tuple[str, ...]]  # names of the constructor's parameters
-    learned: ClassVar[tuple[str, ...]]  # learned arrays: mean ``(D,)``, matrix of D rows, others
+    # Names of the learned arrays: the mean ``(D,)``, then a matrix of D rows, then others.
+    learned: ClassVar[tuple[str, ...]]
     n_features_in_: int
 
     @property
@@ -49,7 +50,7 @@ class PostProcessor(ABC):
         return {name: getattr(self, f"{name}_") for name in self.learned}
 
     def load_state(self, arrays: dict[str, Array]) -> Self:
-        """Restore the fit from the arrays of ``state``; raise KeyError if one is missing."""
+        """Restore the fit; raise KeyError or ValueError if arrays are missing or do not match."""
         mean, matrix = (arrays[name] for name in self.learned[:2])
         if matrix.ndim != 2 or mean.shape != matrix.shape[:1]:
             raise ValueError(
@@ -61,7 +62,7 @@ class PostProcessor(ABC):
         return self
 
     def check_input(self, vectors: AnyFloats) -> None:
-        """Raise ``ValueError`` unless a fit exists and ``vectors`` is ``(N, n_features_in_)``."""
+        """Raise ValueError if there is no fit, or ``vectors`` are not ``(N, n_features_in_)``."""
         if not hasattr(self, "n_features_in_"):
             raise ValueError(f"{self.name} is not fitted; call fit first")
         if vectors.ndim != 2 or vectors.shape[1] != self.n_features_in_:
@@ -72,7 +73,7 @@ class PostProcessor(ABC):
 
 
 def fit_matrix(vectors: AnyFloats) -> AnyFloats:
-    """Return the fit vectors as ``(N, D)``: the sides of pairs become rows."""
+    """Check the fit vectors, and return them as ``(N, D)``: each side of a pair becomes a row."""
     if vectors.ndim not in (2, 3):
         raise ValueError(f"need vectors of shape (N, D) or (N, 2, D), got {vectors.shape}")
     matrix = vectors.reshape(-1, vectors.shape[-1])

@@ -31,12 +31,12 @@ class _DirectionRemoval(base.PostProcessor):
         self.n_directions = n_directions
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
-        """Learn centre and directions; raise ``ValueError`` also if no dimension would be left."""
+        """Learn centre and directions; raise ``ValueError`` if no dimension would be left."""
         matrix = base.fit_matrix(vectors)
         dim = matrix.shape[1]
         n_removed = self.n_directions
         if n_removed is None:
-            n_removed = max(1, round(dim / 100))
+            n_removed = max(1, round(dim / 100))  # the usual advice
         if n_removed >= dim:
             raise ValueError(
                 f"cannot remove {n_removed} directions from vectors of {dim} dimensions"
@@ -71,11 +71,11 @@ class AllButTheTop(_DirectionRemoval):
 
 
 class CommonComponentRemoval(_DirectionRemoval):
-    """Subtract the projection of ``(N, D)`` vectors on the first right singular vectors of the fit.
+    """Subtract from each vector its projection on the main directions of the fit vectors.
 
-    Source: Arora et al. 2017, algorithm 1, second step (SIF). The matrix of fit vectors is not
-    centred. The paper fits on the same sentences that are scored, so it needs the whole test set at
-    once; ``--fit target`` does the same.
+    Source: Arora et al. 2017, algorithm 1, second step (SIF). The directions are the first right
+    singular vectors of the matrix of fit vectors, which is not centred. The paper fits on the same
+    sentences that are scored, so it needs the whole test set at once; ``--fit target`` does so too.
     """
 
     name: ClassVar[Postprocess] = Postprocess.SIF

@@ -89,7 +89,7 @@ class CouplingNet(nn.Module):
 
 
 class FlowStep(nn.Module):
-    """Actnorm, reversal of the channels, and a shift of the second half.
+    """Actnorm, reversal of the channels, and a shift of their second half.
 
     A network computes the shift from the first half.
     """
@@ -100,13 +100,14 @@ class FlowStep(nn.Module):
         self.shift = CouplingNet(n_channels // 2, width, generator)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        x, log_det = self.norm(x)  # reversal and coupling keep volume
+        # Reversal and coupling keep volume, so the log-determinant is that of actnorm.
+        x, log_det = self.norm(x)
         first, second = x.flip(-1).chunk(2, dim=-1)
         return torch.cat([first, second + self.shift(first)], dim=-1), log_det
 
 
 class MultiLevelFlow(nn.Module):
-    """Levels of ``depth`` steps; after each but the last, the second half of the channels is final.
+    """Levels of ``depth`` steps; only the first half of the channels goes on to the next level.
 
     Source: Li et al. 2020. For D = 768 and their three levels, the latent vector consists of the
     384 channels that are final after level 1, the 192 after level 2 and the 192 of level 3, in this
@@ -127,24 +128,24 @@ class MultiLevelFlow(nn.Module):
             self.levels.append(nn.ModuleList(steps))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the latent ``(B, D)`` and the log-determinant of the whole map."""
-        finished: list[Tensor] = []
+        """Return the latent vectors ``(B, D)`` and the log-determinant of the whole map."""
+        final_halves: list[Tensor] = []
         log_det = x.new_zeros(())
         for number, level in enumerate(self.levels):
-            if number:
+            if number > 0:  # the level before has finished the second half of its channels
                 x, final_half = x.chunk(2, dim=-1)
-                finished.append(final_half)
+                final_halves.append(final_half)
             for step in level.children():
                 x, step_log_det = step(x)
                 log_det = log_det + step_log_det
-        return torch.cat([*finished, x], dim=-1), log_det
+        return torch.cat([*final_halves, x], dim=-1), log_det
 
 
 class BertFlow(PostProcessor):
-    """Maximise the likelihood of the vectors under a flow to N(0, I); the encoder stays frozen.
+    """Train a flow to N(0, I) so that the fit vectors are likely under it; the encoder is frozen.
 
-    Source: Li et al. 2020 and their released code. With the likelihood p(x) of a vector x of D
-    dimensions, its loss in bits per dimension is
+    Source: Li et al. 2020 and their released code. If a vector x of D dimensions has the likelihood
+    p(x), the loss of x in bits per dimension is
 
         -log p(x) / (D ln 2)
 
@@ -195,7 +196,7 @@ class BertFlow(PostProcessor):
         self.seed = seed
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
-        """Train the flow; raise ValueError unless ``2 ** levels`` divides D, or if it diverges."""
+        """Train the flow; raise ValueError if it diverges or D is not divisible by 2 ** levels."""
         # fit_matrix checks the input, ``(N, D)`` or pairs ``(N, 2, D)``. The sides of a pair are
         # one example, so they share a batch.
         fit_matrix(vectors)
@@ -218,7 +219,7 @@ class BertFlow(PostProcessor):
                         self.flow_(batch[::n_sides])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
-                # Times the number of sides, the mean over all rows is the sum of the sides' means.
+                # The mean over all rows times the number of sides is the sum of the sides' means.
                 (loss * n_sides).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.flow_.parameters(), MAX_GRAD_NORM)
                 optimizer.step()
@@ -250,8 +251,9 @@ class BertFlow(PostProcessor):
 
     def load_state(self, arrays: dict[str, Array]) -> Self:
         """Restore the fit from the arrays of ``state``; raise ValueError if they do not fit."""
-        dim = len(arrays["flow.levels.0.0.norm.bias"])
-        # Refuse settings that would make a flow far larger than the arrays in the file.
+        dim = len(arrays["flow.levels.0.0.norm.bias"])  # the first actnorm has D channels
+        # Refuse settings that would make a flow far larger than the arrays in the file. Every step
+        # has several arrays, some of them with at least ``width`` entries.
         largest = max(array.size for array in arrays.values())
         if self.levels * self.depth > len(arrays) or self.width > largest:
             size = f"{self.levels} levels of {self.depth} steps of width {self.width}"
@@ -274,7 +276,7 @@ class BertFlow(PostProcessor):
         )
 
     def _batches(self, examples: AnyFloats) -> Iterator[Tensor]:
-        """Yield batches ``(batch * sides, D)`` in float32; each epoch has its own order."""
+        """Yield batches ``(batch * sides, D)`` in float32, in another order in each epoch."""
         generator = np.random.default_rng(self.seed)
         for _ in range(self.epochs):
             permutation = generator.permutation(len(examples))
@@ -287,5 +289,6 @@ class BertFlow(PostProcessor):
         """Return the mean of ``-log p(x) / (D ln 2)`` over the rows."""
         dim = batch.shape[-1]
         latent, log_det = self.flow_(batch)
+        # log p(x) is the normal log-density of the latent vector plus the log-determinant.
         log_normal = -0.5 * (latent.square().sum(dim=-1) + dim * math.log(2 * math.pi))
         return -(log_normal + log_det).mean() / (dim * math.log(2))  # type: ignore[no-any-return]

@@ -107,7 +107,10 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError unless an encoder has the dimension and the digest of the fit."""
+    """Raise CheckpointError unless an encoder has the dimension and the digest of the fit.
+
+    ``place`` names the post-processor in the message.
+    """
     record = fitted.record
     needed = fitted.processor.n_features_in_
     if dim == needed and digest == record.encoder_digest:

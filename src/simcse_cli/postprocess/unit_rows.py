@@ -21,9 +21,9 @@ def unit_rows(
 ) -> NDArray[_Float]:
     """Return the rows of ``(N, D)`` vectors, scaled to length 1 in ``dtype``; zeros stay zeros.
 
-    With ``check_finite``, a row that is not finite raises DataError with its number, where
-    ``first`` is the number of rows before these. Without it, the result of such a row is not finite
-    either.
+    With ``check_finite``, a row that is not finite raises DataError with its number; ``first`` is
+    the number of rows that come before ``vectors``. Without ``check_finite``, the result of such a
+    row is not finite either.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
