@@ -205,6 +205,15 @@ def test_faiss_trains_on_every_row_that_fits_or_every_nth(limit, step, monkeypat
     )
 
 
+def test_faiss_names_the_row_that_is_not_finite_where_it_trains_on_every_nth(monkeypatch):
+    pytest.importorskip("faiss")
+    vectors = np.random.default_rng(8).normal(size=(2600, 16)).astype(np.float32)
+    vectors[2 * 700, 3] = np.nan
+    monkeypatch.setattr(search_index, "FAISS_TRAINING_BYTES", 4 * 2600 * 16 // 2)
+    with pytest.raises(DataError, match=r"vector 1,401 is not finite"):
+        search_index.FaissSearcher.build(vectors, "IVF3,Flat", are_units=False)
+
+
 def test_faiss_factory_that_makes_no_sense_names_alternatives(vectors, texts):
     pytest.importorskip("faiss")
     with pytest.raises(DataError, match="Nonsense") as raised:

@@ -106,8 +106,7 @@ class _UnitBlocks:
         rows = self.vectors[block]
         if self._are_units:
             return np.require(rows, np.float32, "W")  # writable, as PyTorch wants it
-        first = block.start or 0  # a slice of all rows has no start
-        return unit_rows(rows, np.float32, first=first)
+        return unit_rows(rows, np.float32, numbers=range(len(self.vectors))[block])
 
 
 class ExactSearcher:

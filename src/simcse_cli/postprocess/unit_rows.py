@@ -1,5 +1,6 @@
 """Scale rows to length 1."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -17,12 +18,12 @@ def unit_rows(
     dtype: type[_Float],
     *,
     check_finite: bool = True,
-    first: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> NDArray[_Float]:
     """Return the rows of ``(N, D)`` vectors, scaled to length 1 in ``dtype``; zeros stay zeros.
 
-    With ``check_finite``, a row that is not finite raises DataError with its number; ``first`` is
-    the number of rows that come before ``vectors``. Without ``check_finite``, the result of such a
+    With ``check_finite``, a row that is not finite raises DataError with its number, which is that
+    in ``numbers`` if the rows are a part of others. Without ``check_finite``, the result of such a
     row is not finite either.
     """
     if vectors.ndim != 2:
@@ -34,7 +35,9 @@ def unit_rows(
             norms = np.linalg.norm(block, axis=1, keepdims=True)
             if check_finite and not np.isfinite(norms).all():
                 # The argmin of truth values is the place of the first False.
-                row = first + start + int(np.isfinite(norms[:, 0]).argmin())
+                row = start + int(np.isfinite(norms[:, 0]).argmin())
+                if numbers is not None:
+                    row = numbers[row]
                 raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
             norms[norms == 0] = 1
             np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
