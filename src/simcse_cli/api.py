@@ -39,8 +39,8 @@ class Embedder:
     """A sentence encoder that is ready to use; :meth:`load` returns one.
 
     Methods take one text or several: a list, a generator, a column of a data frame. The result for
-    one text has no axis for the texts. An empty text is encoded as the special tokens of the model;
-    None, NaN and anything else that is no text is an error that names its position.
+    one text has no axis for the texts. An empty text is encoded as the special tokens of the model.
+    None, NaN and anything else that is no text raises an error that names its position.
     """
 
     def __init__(self, encoder: ReadyEncoder, *, batch_tokens: int | None = None) -> None:
@@ -69,7 +69,7 @@ class Embedder:
             model: run folder, Hugging Face or sentence-transformers folder, Hub name or alias.
             pooler: how token states become a vector; default is what the model records.
             template: words around each text for the pooler ``mask``, with ``{}`` for the text and
-                ``{mask}``; default is what the model records.
+                ``{mask}`` for the mask token; default is what the model records.
             force_pooler: use ``pooler`` although the model records another or lacks its weights.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
             precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
@@ -78,12 +78,13 @@ class Embedder:
                 default is the model's default prompt. ``search`` uses the model's prompts for
                 queries and for documents.
             truncate_dim: number of leading components to keep.
-            long: ``cut`` texts beyond the model's length, or take the ``mean`` over their windows.
+            long: ``cut`` texts that are too long for the model, or take the ``mean`` of the
+                vectors of their parts.
             revision: branch, tag or commit of a Hub model; default is the newest.
 
         Raises:
-            CheckpointError: the model is not found, broken, or refuses the pooler.
-            ConfigError: device, precision, prompt or dimension is not available.
+            CheckpointError: the model is not found, is broken, or refuses the pooler.
+            ConfigError: the device, precision, prompt or dimension is not available.
 
         Example:
             >>> from simcse_cli import load
@@ -147,17 +148,16 @@ class Embedder:
         Args:
             texts: one text or several.
             normalize: scale vectors to length 1.
-            max_length: most sub-words per text; the model's own limit is the default and the upper
+            max_length: most sub-words per text; the limit of the model is the default and the upper
                 bound.
-            prompt: text or name of a prompt, instead of that of :meth:`load`.
-            batch_size: number of texts per forward pass if all of them have the greatest length;
-                shorter texts are batched by the same number of tokens. It replaces the
-                ``batch_tokens`` of :meth:`load`.
+            prompt: text or name of a prompt; default is the prompt that :meth:`load` has set.
+            batch_size: number of texts of the greatest length per forward pass; of shorter texts, a
+                batch holds more. It replaces the ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
         """
         check_number("batch_size", batch_size)
-        check_number("max_length", max_length, 3)
+        check_number("max_length", max_length, least=3)  # a sub-word between two special tokens
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
         batch_tokens = self._batch_tokens
@@ -182,8 +182,8 @@ class Embedder:
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> Floats32:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
-        Either side may be texts, or vectors, which need not be of length 1. A single text or vector
-        has no axis, so two of them give a number, ``()``.
+        Each side is texts, or vectors of any length. A single text or vector has no axis in the
+        result, so two single texts give one number of the shape ``()``.
         """
         left = self._vectors(a)
         right = self._vectors(b)
@@ -193,6 +193,7 @@ class Embedder:
         rows = unit_rows(np.atleast_2d(left), np.float32)
         columns = unit_rows(np.atleast_2d(right), np.float32)
         cosines = rows @ columns.T
+        # Rounding may lead beyond 1. The axes of the components are gone from the result.
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def _vectors(self, side: Texts | Vectors) -> Vectors:
@@ -207,18 +208,18 @@ class Embedder:
         backend: SearchBackend | str = "exact",
         prompt: str | None = None,
     ) -> SearchIndex:
-        """Return an index over texts, to search repeatedly or to save: ``index.save(path)``.
+        """Return an index over texts, to search several times or to save with ``index.save(path)``.
 
         Args:
             corpus: the texts.
             backend: ``exact`` or ``faiss``.
-            prompt: text or name of a prompt; default is the model's for documents, if it has one.
+            prompt: text or name of a prompt; default is the model's prompt for documents, if any.
         """
         encoder = self._encoder
-        chosen = encoder.document_prompt(prompt)
+        document_prompt = encoder.document_prompt(prompt)
         texts = _list_of(corpus)
-        vectors = self._encode(texts, chosen)
-        facts = encoder.facts(chosen)
+        vectors = self._encode(texts, document_prompt)
+        facts = encoder.facts(document_prompt)
         return SearchIndex.build(vectors, texts, backend=SearchBackend(backend), info=facts)
 
     @overload  # a str is a sequence of str too: the first signature wins
@@ -234,15 +235,15 @@ class Embedder:
     def search(
         self, queries: Texts, corpus: Corpus, k: int = 10, *, keep_identical: bool = False
     ) -> list[Neighbour] | list[list[Neighbour]]:
-        """Return the ``k`` nearest texts of a corpus for each query, best first, by cosine.
+        """Return the ``k`` nearest texts of a corpus for each query by cosine, the nearest first.
 
-        Queries get the prompt given to :meth:`load`, else the model's prompt for queries; for the
-        prompt of a corpus see :meth:`index`.
+        Queries get the prompt that :meth:`load` has set, else the model's prompt for queries. Texts
+        of a corpus get the model's prompt for documents; an index already has its vectors.
 
         Args:
-            queries: one text (the result is its list) or several (a list for each).
-            corpus: texts, or an index over them, which must be of this model.
-            k: number of results; fewer if the corpus is smaller.
+            queries: one text, which gives one list of results, or several, which give a list each.
+            corpus: texts, or an index that was made with this model.
+            k: number of results; there are fewer if the corpus is smaller.
             keep_identical: keep texts equal to the query among the results; by default they are
                 left out, as ``simcse analyze search`` does.
         """
@@ -253,19 +254,22 @@ class Embedder:
         corpus.require_made_by(encoder)
         texts = _list_of(queries)
         vectors = self._encode(texts, encoder.query_prompt)
-        neighbours = nearest(corpus, vectors, k, None if keep_identical else texts)
+        # Texts equal to the query are left out only if the search gets the queries as texts.
+        query_texts = None if keep_identical else texts
+        neighbours = nearest(corpus, vectors, k, query_texts)
         return neighbours[0] if isinstance(queries, str) else neighbours
 
 
 class BatchEncoder:
-    """Add a column of vectors to batches of columns, as ``map_batches`` of Ray Data wants it.
+    """Add a column of vectors to a batch of columns; made for ``map_batches`` of Ray Data.
 
-    Each actor loads the model once. A vector's last bits depend on the other texts of its batch.
+    Each actor of Ray loads the model once. The last bits of a vector depend on the other texts of
+    its batch.
 
     Args:
-        model: as in :meth:`Embedder.load`; a folder must be there on every machine.
-        column: the texts.
-        to: the column for the vectors, ``(N, D)`` float32.
+        model: run folder, model folder, Hub name or alias; a folder must exist on every machine.
+        column: name of the column of texts.
+        to: name of the column for the vectors, ``(N, D)`` float32.
         normalize: scale vectors to length 1.
         settings: the other arguments of :meth:`Embedder.load`.
 
@@ -299,7 +303,7 @@ class BatchEncoder:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run folder and its record; ``metrics`` are the dev scores of its steps, fractions."""
+    """A run folder and its record; ``metrics`` are the dev scores by step, as fractions."""
 
     path: Path
     record: RunRecord
@@ -330,9 +334,9 @@ def train_model(
         config: YAML file or name of a shipped recipe.
         resume: continue the run in the folder, if there is one.
         force: replace the run in the folder.
-        on_step: called with the number of steps done and their ``StepResult``: loss, terms, rate.
-        on_eval: called with the number of steps done and the ``DevScore``; 0 steps is the model
-            before training.
+        on_step: called with the number of steps done and their ``StepResult``: loss, terms and
+            learning rate.
+        on_eval: called with the number of steps done (0 before training) and the ``DevScore``.
         settings: by the names of a recipe, such as ``objective="simcse-sup"`` or
             ``train_file="nli.csv"``; ``objective`` may also be a class derived from
             ``simcse_cli.Objective``.
@@ -349,7 +353,7 @@ def train_model(
     record = train_run(
         ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
     )
-    # Only the first of several processes has the record, once the folder is complete.
+    # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
     return FinishedRun(run_dir, next(records))
 
@@ -360,9 +364,9 @@ def evaluate(
     """Score a model and return what ``simcse eval SUITE --format json`` prints.
 
     Args:
-        model: what :meth:`Embedder.load` takes; the result of a run is kept in its folder.
+        model: what :meth:`Embedder.load` takes; for a run, the result is also kept in its folder.
         suite: ``sts``, ``transfer`` or ``mteb``.
-        force: overwrite the files that settings name.
+        force: overwrite the output files that the settings name.
         settings: by the names of the options, such as ``data_dir="senteval"`` or
             ``pair_file="dev.csv"``.
     """
@@ -380,12 +384,14 @@ def evaluate(
     progress = _PythonWarnings()
     given = {"model": str(model)} | settings
     place = f"evaluate {suite}"
-    encoder, chosen = build_options(given, options.EncoderOptions, suite_options, place=place)
+    encoder, suite_settings = build_options(
+        given, options.EncoderOptions, suite_options, place=place
+    )
 
-    def score_one(*groups: Any) -> Any:
-        return score(*groups, progress, force=force)
+    def score_one(encoder: Any, suite_settings: Any) -> Any:
+        return score(encoder, suite_settings, progress, force=force)
 
-    outcome = evaluate_each_seed(score_one, encoder, chosen, progress)
+    outcome = evaluate_each_seed(score_one, encoder, suite_settings, progress)
     # There is no result if the settings only ask for the sentences to be written.
     return {} if outcome is None else dict(outcome.payload)
 
@@ -423,40 +429,42 @@ def _list_of(texts: Texts) -> list[str]:
     if isinstance(texts, str):
         return [texts]
     kind = "a missing value" if texts is None else f"a {type(texts).__name__}"
-    # Mappings and data frames yield their keys or names of columns, not texts.
+    # Iterating over a mapping or a data frame gives its keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
     if not isinstance(texts, Iterable):
-        what = f"need a text or several, found {kind}"
-        raise DataError(what, hint="give a text, or a list of texts")
+        problem = f"need a text or several, found {kind}"
+        raise DataError(problem, hint="give a text, or a list of texts")
     items = list(texts)
     for position, item in enumerate(items):
         if not isinstance(item, str):
-            raise _no_text(f"texts[{position}]", item)
+            raise _not_a_text(f"texts[{position}]", item)
     return items
 
 
-def _no_text(place: str, value: Any) -> DataError:
-    what = "a missing value" if _is_missing(value) else f"a {type(value).__name__}"
+def _not_a_text(place: str, value: Any) -> DataError:
+    """Return the error for a value that is no text."""
+    kind = "a missing value" if _is_missing(value) else f"a {type(value).__name__}"
     hint = "leave it out, or give '' for an empty text"
     if isinstance(value, tuple | list):
         hint = "encode both sides of pairs on their own"
-    return DataError(f"{place} is {what} ({str(value)[:40]}), need a text", hint=hint)
+    return DataError(f"{place} is {kind} ({str(value)[:40]}), need a text", hint=hint)
 
 
 def _is_missing(value: Any) -> bool:
     """Tell whether a value is None, NaN, or the missing value of pandas.
 
     The missing values of pandas are recognised by the names of their types, since importing pandas
-    takes long. NaN is the number that differs from itself.
+    takes long.
     """
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
+    # NaN is the only number that differs from itself.
     return isinstance(value, Real) and bool(value != value)
 
 
 def check_number(name: str, value: Any, least: int = 1) -> None:
-    """Raise ConfigError for an argument that is no whole number, or below the least."""
+    """Raise ConfigError if an argument is no whole number, or below ``least``; None is allowed."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -464,7 +472,7 @@ def check_number(name: str, value: Any, least: int = 1) -> None:
 
 
 class _PythonWarnings(SilentProgress):
-    """Issues warnings through Python's ``warnings``; ``is_shown`` draws progress on the console."""
+    """Warns through Python's module ``warnings``; shows progress on the console if ``is_shown``."""
 
     def __init__(self, *, is_shown: bool = False) -> None:
         super().__init__()

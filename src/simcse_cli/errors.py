@@ -16,7 +16,10 @@ INTERRUPTED = 130
 
 @contextmanager
 def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
-    """Add a note to a Ctrl-C inside the block: which files are kept, and how to continue."""
+    """If Ctrl-C is pressed within the block, add the text of ``say`` to the KeyboardInterrupt.
+
+    The text tells which files are kept, and how to continue.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -30,7 +33,7 @@ _PLACE = re.compile(
     r"|.+?(?= does not exist| exists already| cannot be read)"
     r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
 )
-# What separates, in a message, what was found from what is needed.
+# The words between what was found and what is needed in a message.
 _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
 
 
@@ -48,7 +51,7 @@ class SimcseError(Exception):
         self.hint = hint
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Return the message, the fix, the exit code and the parts of the message.
+        """Return the message, its parts (place, found, needed), the fix and the exit code.
 
         A part that the message does not name is None.
         """
@@ -57,12 +60,12 @@ class SimcseError(Exception):
         if place_match := _PLACE.match(problem):
             place = place_match["place"]
             problem = problem[place_match.end() :]
-        found, *needed = _NEEDED.split(problem, maxsplit=1)
+        found, *needed = _NEEDED.split(problem, maxsplit=1)  # ``needed`` has at most one item
         return {
             "error": self.message,
             "place": place,
             "found": found or None,
-            "needed": next(iter(needed), None),
+            "needed": needed[0] if needed else None,
             "fix": self.hint,
             "exit_code": self.exit_code,
         }
@@ -119,10 +122,7 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that adds an extra to this copy of the toolkit.
-
-    pip and uv find the copy by its name, wherever it came from.
-    """
+    """Return the command that installs an extra for this copy of the toolkit."""
     package = f"'simcse-cli[{extra}]'"
     python = Path(sys.executable)
     if is_binary():
@@ -130,7 +130,8 @@ def how_to_install(extra: str) -> str:
         return f"the binary has no such extra; install from a checkout instead: {from_checkout}"
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
-    if PathFinder.find_spec("pip") is None:  # this skips a hook of setuptools, which warns
+    # Without pip, uv has made the environment. PathFinder skips a hook of setuptools that warns.
+    if PathFinder.find_spec("pip") is None:
         return f"uv pip install --python {python} {package}"
     # The first pip on the PATH may belong to another Python.
     if Path(which("pip") or "").parent == python.parent:
@@ -165,13 +166,14 @@ EXTRAS = {
     "trackio": ("trackio", "trackio"),
     "wandb": ("wandb", "wandb"),
 }
-"""The package of an optional module, and the extra that installs it."""
+"""For each optional module, its package and the extra that installs the package."""
 
 
 def require_extra(module: str, purpose: str) -> None:
-    """Raise MissingExtraError unless an optional package is installed; imports nothing.
+    """Raise MissingExtraError unless an optional module is installed; nothing is imported.
 
-    Call it before hours of work, and again right before the import.
+    ``purpose`` begins the message: it names what needs the module. Call this function before hours
+    of work, and again right before the import.
     """
     if find_spec(module) is None:
         raise MissingExtraError(*EXTRAS[module], purpose)
@@ -180,7 +182,10 @@ def require_extra(module: str, purpose: str) -> None:
 def did_you_mean(
     name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
 ) -> str | None:
-    """Return a hint with the nearest known name, or ``otherwise`` if none is near."""
+    """Return a hint with the known name that is most like ``name``, or ``otherwise`` if none is.
+
+    ``cutoff`` is the least similarity, from 0 to 1.
+    """
     near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"did you mean {near[0]}?" if near else otherwise
 
@@ -195,10 +200,7 @@ _OUT_OF_MEMORY = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an operation failed for want of memory.
-
-    Libraries report this as errors of many types.
-    """
+    """Tell whether an operation failed because there was not enough memory."""
     # A MemoryError is known by its type, errors of libraries only by their message.
     if not isinstance(error, ImportError | RuntimeError | OSError):
         return isinstance(error, MemoryError)
@@ -206,11 +208,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of a foreign error's message, or its type if it has none.
+    """Return the first line of the message of a library's error, or its type if it has no message.
 
-    A line that announces the next one with a colon is joined with it; 300 characters are kept.
+    If the line ends with a colon, the next line is added. At most 300 characters are kept.
     """
-    # Colours of a terminal are removed.
+    # The codes of terminal colours are removed.
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
     if not lines:
         return type(error).__name__

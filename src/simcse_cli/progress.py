@@ -12,7 +12,7 @@ class ProgressTask(Protocol):
         """Count ``amount`` more units as done."""
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        """Correct the total or show short named values beside the bar."""
+        """Correct the total, or show short values beside the bar, each after its name."""
 
 
 class Progress(Protocol):
@@ -21,13 +21,13 @@ class Progress(Protocol):
     def task(
         self, description: str, total: float | None = None
     ) -> AbstractContextManager[ProgressTask]:
-        """Open a task; ``total`` in any unit, None when unknown."""
+        """Open a task; ``total`` is its amount of work in any unit, None if it is unknown."""
 
     def info(self, message: str) -> None:
         """Show one line on stderr."""
 
     def hint(self, message: str) -> None:
-        """Show a line like ``info``, at most once a day."""
+        """Show one line on stderr, but the same line at most once a day."""
 
     def detail(self, message: str) -> None:
         """Show a message only with ``-v``."""
@@ -46,7 +46,7 @@ class _SilentTask:
 
 
 class SilentProgress:
-    """Shows nothing; collects warnings in ``warnings`` for the caller."""
+    """Shows nothing, and collects warnings in ``warnings`` for the caller."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -33,7 +33,7 @@ class ShowOptions(OutputOptions, kinds.ViewOptions):
 
 
 def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) -> None:
-    """Check the outputs, then analyze and show the result."""
+    """Check the outputs, run the analysis, show its result and write its pages and pictures."""
     from simcse_cli.analysis.presentation import Page, check_outputs, html_page, write_pictures
 
     shown.check()
@@ -42,11 +42,12 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     check_outputs(shown, force=shown.force)
     console = get_console()
     analysis = analyze(console)
-    # Build the whole page before anything is written, as one of its further analyses may fail.
+    # Build the page before anything is written, since it may run further analyses, which may fail.
     page = None
     if shown.html:
         page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))
     shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
+    # By default a plot is drawn if stdout is a terminal.
     wants_plot = shown.terminal_plot
     if wants_plot is None:
         wants_plot = console.stdout_is_terminal
@@ -55,10 +56,10 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     write_pictures(analysis, page, shown, console, force=shown.force)
 
 
-def _show_spaces(name: str, options: kinds.SpaceOptions, shown: ShowOptions) -> None:
+def _show_spaces(analysis: str, options: kinds.SpaceOptions, shown: ShowOptions) -> None:
     from simcse_cli.analysis.analyses import analyze_spaces
 
-    show_analysis(lambda console: analyze_spaces(name, options, shown.label, console), shown)
+    show_analysis(lambda console: analyze_spaces(analysis, options, shown.label, console), shown)
 
 
 @app.command("geometry")

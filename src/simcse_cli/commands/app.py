@@ -41,7 +41,7 @@ COMMANDS = {
     "compare": "Compare runs, result files and published numbers: scores, differences, tests, "
     "what changed.",
 }
-"""The commands, each with the first sentence of its help, so that no page loads all of them."""
+"""Commands with the first sentence of their help, so that help pages need not import them all."""
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -106,6 +106,7 @@ def _root(
     simcse eval sts --model runs/first --data-dir demo
     simcse encode demo/sentences.txt -o vectors.npy --model runs/first
     """
+    # With --info the program has exited already.
     if info_format:
         raise UsageError("has no use without --info", option="--format")
 
@@ -120,8 +121,9 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
         values = read_recipe(str(value))
         # A file of settings must not name code to run; only the command line may.
         require_typed(values, {}, str(value))
-        valid = [param.name for param in ctx.command.params if param.name not in COMMON_NAMES]
-        ctx.default_map = check_keys(values, list(filter(None, valid)), place=str(value))
+        names = [param.name for param in ctx.command.params if param.name is not None]
+        valid = [name for name in names if name not in COMMON_NAMES]
+        ctx.default_map = check_keys(values, valid, place=str(value))
     return value
 
 
@@ -145,11 +147,11 @@ def _common(
         typer.Option("--help-all", callback=_show_all, is_eager=True, help="Show all options."),
     ] = False,
 ) -> None:
-    """Declare the options that `build` adds to every command."""
+    """Declare the options that `_add_options` adds to every command."""
 
 
-def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that, after Ctrl-C, tells the user what is kept, and exits."""
+def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
+    """Return the callback of a command, extended: after Ctrl-C it says what is kept, and exits."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -162,24 +164,26 @@ def _with_ending(callback: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _look_at_arguments(command: Any) -> None:
-    """Raise an error if an option is given twice although only its last value would count.
+def _check_arguments_first(command: Any) -> None:
+    """Make a command refuse an option that is given twice although only one value would count.
 
-    Also tell the help page which objective was named, as it shows the options of that objective.
+    The command also tells its help page which objective was named, since the page shows the options
+    of that objective.
     """
     parse_args = command.parse_args
 
-    def parse(ctx: Any, arguments: list[str]) -> Any:
-        if not ctx.resilient_parsing:
+    def check_and_parse(ctx: Any, arguments: list[str]) -> Any:
+        if not ctx.resilient_parsing:  # which is set while the shell completes a command
             values, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
             ctx.meta[OBJECTIVE] = values.get("objective")
             _require_given_once(given)
         return parse_args(ctx, arguments)
 
-    command.parse_args = parse
+    command.parse_args = check_and_parse
 
 
 def _require_given_once(given: Sequence[Any]) -> None:
+    """Raise UsageError for an option that occurs several times, unless it may."""
     for option, count in Counter(given).items():
         if count > 1 and not _may_repeat(option):
             raise UsageError(
@@ -190,12 +194,11 @@ def _require_given_once(given: Sequence[Any]) -> None:
 
 
 def _may_repeat(option: Any) -> bool:
-    """Tell whether an option may be repeated: if it takes several values, or is a plain flag.
-
-    The columns of a table may be repeated too: errors suggest adding a column to the command.
-    """
+    """Tell whether an argument or option may be given several times."""
+    # ``--columns`` may, since errors suggest adding a column to the command.
     if option.param_type_name != "option" or option.multiple or "--columns" in option.opts:
         return True
+    # A flag without an opposite, such as --force, means the same if it is repeated.
     return bool(option.is_flag and not option.secondary_opts)
 
 
@@ -206,7 +209,7 @@ def _common_options() -> tuple[Any, ...]:
     app.command()(_common)
     options = [param for param in typer.main.get_command(app).params if param.name != "help"]
     for option in options:
-        option.expose_value = False  # its callback acts; the command does not take it
+        option.expose_value = False  # its callback acts, so the command does not get the value
     return tuple(options)
 
 
@@ -218,11 +221,11 @@ def _add_options(command: Any) -> None:
         for child in command.commands.values():
             _add_options(child)
         return
-    command.callback = _with_ending(command.callback)
-    _look_at_arguments(command)
+    command.callback = _with_stop_message(command.callback)
+    _check_arguments_first(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):
-        taken_names.add("help_all")  # it has only one help page
+        taken_names.add("help_all")  # all options are on the one help page
     command.params += [option for option in _common_options() if option.name not in taken_names]
 
 
@@ -231,20 +234,21 @@ def _convert_given_only(group: Any) -> None:
     parse_args = group.parse_args
 
     def unless_missing(convert: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the conversion of an option that leaves None as it is."""
         return lambda ctx, value: None if value is None else convert(ctx, value)
 
-    def parse(ctx: Any, arguments: list[str]) -> Any:
+    def prepare_and_parse(ctx: Any, arguments: list[str]) -> Any:
         for option in group.get_params(ctx):
             # An earlier call may have replaced the method already.
             if "process_value" not in vars(option):
                 option.process_value = unless_missing(option.process_value)
         return parse_args(ctx, arguments)
 
-    group.parse_args = parse
+    group.parse_args = prepare_and_parse
 
 
 class _Simcse(TyperGroup):
-    """The command ``simcse``, which loads one of the seven when it is looked up."""
+    """The command ``simcse``, which imports one of its seven commands when it is looked up."""
 
     summaries = COMMANDS
 
@@ -258,6 +262,7 @@ class _Simcse(TyperGroup):
 
 
 def _load(name: str) -> Any:
+    """Import the module of a command, and return the command with the common options."""
     app = typer.Typer(add_completion=False)
     app.add_typer(import_module(f"simcse_cli.commands.{name}").app)
     group: Any = typer.main.get_command(app)
@@ -267,7 +272,7 @@ def _load(name: str) -> Any:
 
 
 def _simcse() -> Any:
-    """Return the command ``simcse``, with none of the seven loaded."""
+    """Return the command ``simcse``; its seven commands are imported later."""
     app = typer.Typer(
         name="simcse",
         cls=_Simcse,
@@ -282,7 +287,7 @@ def _simcse() -> Any:
 
 
 def build() -> Any:
-    """Return the tree of all commands."""
+    """Return the command ``simcse`` with all commands below it imported."""
     tree = _simcse()
     for name in COMMANDS:
         tree.get_command(None, name)
@@ -290,7 +295,7 @@ def build() -> Any:
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return the error to show for too little memory or too long a name; None for any other."""
+    """Return the error to show for too little memory or too long a name; None for other errors."""
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
         message = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"
@@ -312,6 +317,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
         message = error.format_message()
     else:
         return None
+    # The suggestions of Typer are cut off, since the hint has a better one.
     message = re.split(r" \(Possible options| Did you mean", message)[0]
     message = message.replace("Value error, ", "")
     hint = error.hint if isinstance(error, UsageError) else None
@@ -319,7 +325,7 @@ def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
 
 
 def _usage_hint(message: str, arguments: Sequence[str]) -> str:
-    """Return a hint: the name nearest to an unknown option or command, else the help page."""
+    """Return a hint: the option or command that was probably meant, else the help page."""
     command, called = _called_command(_simcse(), arguments)
     help_page_hint = f"see {called} -h"
     unknown = re.search("No such (option|command):? '?([^' ]+)", message)
@@ -336,7 +342,7 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
 def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
     """Return the command that the arguments call, and its name such as ``simcse eval sts``.
 
-    Words that name no command are passed over.
+    Words that are no command, such as options, are skipped.
     """
     command = tree
     called = "simcse"
@@ -349,11 +355,11 @@ def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
 
 
 def _paths(tree: Any) -> dict[str, str]:
-    """Return the names of all commands below this one, each with its path."""
+    """Return the path of each command below this one by its name: sts is found at ``eval sts``."""
     paths: dict[str, str] = {}
     for name, child in getattr(tree, "commands", {}).items():
-        for inner, path in _paths(child).items():
-            paths[inner] = f"{name} {path}"
+        for inner_name, inner_path in _paths(child).items():
+            paths[inner_name] = f"{name} {inner_path}"
         paths[name] = name
     return paths
 
@@ -373,7 +379,8 @@ def main(args: Sequence[str] | None = None) -> None:
         failure = _error_to_show(error, arguments)
         if failure is None:
             raise
-        if failure.message:  # else a command without arguments has shown its help
+        # The message is empty if a command without arguments has shown its help.
+        if failure.message:
             get_console().error(failure, as_json=_asks_for_json(arguments))
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
@@ -383,19 +390,26 @@ def main(args: Sequence[str] | None = None) -> None:
 def _exit_on_sigterm() -> None:
     """Exit through an exception on SIGTERM, so that temporary files are removed."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        with suppress(ValueError):  # not in the main thread
+        with suppress(ValueError):  # only the main thread can set a handler
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def _error_to_show(error: Exception, arguments: Sequence[str]) -> SimcseError | None:
     """Return the error to show for an exception, or None for a mistake of this program."""
-    failure = _wrong_usage(error, arguments)
-    if failure is None and isinstance(error, SimcseError):
+    usage_error = _wrong_usage(error, arguments)
+    if usage_error is not None:
+        return usage_error
+    if isinstance(error, SimcseError):
         return error
-    return failure or _limit_of_the_system(error)
+    return _limit_of_the_system(error)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:
-    """Tell whether the arguments ask for JSON; an error may come before they are parsed."""
-    asked = {*arguments, *map(" ".join, pairwise(arguments))}
-    return not asked.isdisjoint(("--format json", "--format=json", "-f json", "-fjson"))
+    """Tell whether the arguments ask for JSON.
+
+    This looks at the words themselves, since an error may come before the arguments are parsed.
+    """
+    # The flag and its value are either one word or two words in a row.
+    words_and_pairs = {*arguments, *map(" ".join, pairwise(arguments))}
+    spellings = ("--format json", "--format=json", "-f json", "-fjson")
+    return not words_and_pairs.isdisjoint(spellings)

@@ -37,10 +37,10 @@ def table(incomplete: str) -> list[str]:
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Return the tasks typed so far, extended by each task that may come next."""
-    before, comma, _ = incomplete.rpartition(",")
-    others = (name for name in (*STS_TASKS, *TRANSFER_TASKS) if name not in before.split(","))
-    return _starting(incomplete, (f"{before}{comma}{name}" for name in others))
+    """Return the comma-separated tasks typed so far, followed by each task that may come next."""
+    complete, comma, _ = incomplete.rpartition(",")
+    next_tasks = [task for task in (*STS_TASKS, *TRANSFER_TASKS) if task not in complete.split(",")]
+    return _starting(incomplete, (f"{complete}{comma}{task}" for task in next_tasks))
 
 
 def run(incomplete: str) -> list[str]:
@@ -52,4 +52,5 @@ def run(incomplete: str) -> list[str]:
 
 
 def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Return the names that start with the text typed so far."""
     return [name for name in names if name.startswith(incomplete)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PLAIN_INTERVAL_S = 15.0
 RATE = "rate"
-"""The field of a task that gives the rate of its work."""
+"""The field in which a task may show the rate of its work in its own unit."""
 DAY_S = 24 * 3600
 # Libraries read these on import, here and in child processes, and show no progress bars.
 QUIET_LIBRARIES = {
@@ -62,10 +62,10 @@ def _literal(text: str) -> str:
 
 
 class _PlainTask:
-    """A task without a terminal: it logs updates, less and less often, and a final line.
+    """A task without a terminal: it prints lines, less and less often, and a final line.
 
-    The rate leaves out the first advance, which may include the start of libraries or the steps of
-    an earlier run.
+    The rate leaves out the work of the first call of ``advance``, which may include the start of
+    libraries or the steps of an earlier run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -76,22 +76,24 @@ class _PlainTask:
         self._fields: dict[str, str] = {}
         self._started = time.monotonic()
         self._interval = PLAIN_INTERVAL_S
-        self._first: tuple[float, float] | None = None  # how much was done first, and when
+        # The work of the first call of ``advance``, and its time.
+        self._first: tuple[float, float] | None = None
 
     def advance(self, amount: float = 1) -> None:
-        """Count finished work, and log it; the time since the start doubles between two logs."""
+        """Count finished work; print it after 15 s, then whenever the elapsed time has doubled."""
         self._done += amount
         now = time.monotonic()
-        # The rate is measured from the first work that was finished, not from the start.
-        self._first = self._first or (self._done, now)
+        if self._first is None:
+            self._first = (self._done, now)
         if now - self._started < self._interval:
             return
         self._interval = 2 * (now - self._started)
         text = f"{self._description}: {self._done:,.0f}"
         if self._total:
             text += f" of {self._total:,.0f} ({self._done / self._total:.0%})"
-        done = self._done - self._first[0]
-        elapsed = now - self._first[1]
+        done_first, time_of_first = self._first
+        done = self._done - done_first
+        elapsed = now - time_of_first
         if done and not self._has_rate():
             text += f", {_rate(done, elapsed)}"
         if done and self._total and self._total > self._done:
@@ -105,11 +107,11 @@ class _PlainTask:
 
     def end(self) -> None:
         elapsed = time.monotonic() - self._started
-        done = _summary(self._description, self._done, elapsed, has_rate=self._has_rate())
-        self._console.info(done + self._values())
+        summary = _summary(self._description, self._done, elapsed, has_rate=self._has_rate())
+        self._console.info(summary + self._values())
 
     def _has_rate(self) -> bool:
-        """Tell whether the task gives the rate of its work itself, in a better unit."""
+        """Tell whether the task shows a rate in its own unit."""
         return RATE in self._fields
 
     def _values(self) -> str:
@@ -117,7 +119,7 @@ class _PlainTask:
 
 
 def _summary(description: str, done: float, seconds: float, *, has_rate: bool = False) -> str:
-    """Return what a task has done, with its rate unless the task gives a rate itself."""
+    """Return a line on a finished task, with its rate unless the task has shown its own rate."""
     if not done:
         return f"{description}: {_duration(seconds)}"
     rate = "" if has_rate else f" ({_rate(done, seconds)})"
@@ -139,20 +141,22 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, left_seconds = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
+        return f"{minutes} min {left_seconds:02} s"
+    hours, left_minutes = divmod(minutes, 60)
+    return f"{hours} h {left_minutes:02} min"
 
 
 class _LiveTask:
-    """On a terminal, a task is a bar, which swings to and fro until the first work is done."""
+    """A task on a terminal: a bar, which swings to and fro until the first work is done."""
 
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
         self._bar = bar
         self._total = total
         self.done = 0.0
         self._fields: dict[str, str] = {}
+        # Without a total the bar swings; ``advance`` sets the total.
         self.id = bar.add_task(_literal(description), total=None, values="", has_rate=False)
 
     def advance(self, amount: float = 1) -> None:
@@ -186,6 +190,7 @@ class Console:
         return _terminal(stderr=True)
 
     def _say(self, message: str, style: str = "", prefix: str = "") -> None:
+        """Print a line on stderr. The style is that of the prefix, if there is one."""
         from rich.text import Text
 
         text = Text(prefix, style=style)
@@ -199,7 +204,7 @@ class Console:
     def hint(self, message: str) -> None:
         if self.quiet:
             return
-        # Each hint is shown once a day; its stamp file tells when that was.
+        # Each hint is shown once a day; the time of its stamp file tells when it was shown last.
         with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
             stamp = default_cache_dir() / "hints" / digest(message)[:16]
             if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
@@ -221,7 +226,7 @@ class Console:
         sys.stderr.write(text)
 
     def error(self, error: SimcseError, *, as_json: bool = False) -> None:
-        """Show an error and its fix, or for JSON one object in one line."""
+        """Show an error and its fix, or with ``as_json`` one JSON object in one line."""
         if as_json:
             self._stderr().print(json.dumps(error.to_json()), markup=False, soft_wrap=True)
             return
@@ -230,6 +235,7 @@ class Console:
             self._say(error.hint, style="bold", prefix="   fix: ")
 
     def interrupted(self, notes: Sequence[str]) -> None:
+        """Say that a command was stopped; the notes say which files are kept."""
         if notes:
             self.info("\n".join(["stopped", *notes]))
         else:
@@ -256,7 +262,8 @@ class Console:
                 finally:
                     bar.remove_task(live.id)
             elapsed = time.monotonic() - started
-            if is_outermost and elapsed >= 1:  # short tasks are not worth a line
+            # A task that is short, or a part of another one, is not worth a line.
+            if is_outermost and elapsed >= 1:
                 self.info(_summary(description, live.done, elapsed))
         else:
             plain = _PlainTask(self, description, total)
@@ -265,7 +272,7 @@ class Console:
 
     @contextmanager
     def _live_bar(self) -> "Iterator[RichProgress]":
-        # A task within a task shares its bar.
+        # A task within a task shares the display of the outer one.
         if self._bar is not None:
             yield self._bar
             return
@@ -289,7 +296,7 @@ class Console:
                 shown = f"{task.completed:,.0f}"
                 if task.total is not None:
                     shown += f"/{task.total:,.0f}"
-                # The task may have a rate of its own among its values.
+                # A task that shows its own rate among its values needs no other.
                 if task.speed and not task.fields["has_rate"]:
                     shown += f"  {_rate(task.speed, 1)}"
                 return Text(shown)
@@ -319,7 +326,7 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin, None at its end; a terminal shows the question first."""
+        """Return the next line of stdin, or None at its end; show the question on a terminal."""
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():
@@ -334,6 +341,7 @@ class Console:
 
         terminal = _terminal()
         for line in page.lines(min(terminal.width, HELP_WIDTH)):
+            # Headings are bold; all other lines are indented.
             text = Text(line.replace("`", ""), style="" if line.startswith(" ") else "bold")
             text.highlight_regex(r"(?<![\w-])--?[a-zA-Z][\w-]*", "cyan")
             text.highlight_regex(r"^  [a-z][\w-]*(?=  )|^  simcse .*", "cyan")
@@ -348,7 +356,7 @@ class Console:
     def _show_tables(self, reports: Sequence[Report]) -> None:
         from rich.text import Text
 
-        # Pipes and files get plain text.
+        # If stdout is a pipe or a file, it gets plain text.
         terminal = _terminal()
         if not terminal.is_terminal:
             text = "\n".join(map(to_text, reports))
@@ -408,7 +416,7 @@ class Console:
     ) -> None:
         """Show results on stdout in a format, or write them to the file ``output``.
 
-        Tables are shown in any case; the file then has the results as JSON.
+        With the format TABLE they are shown in any case, and the file gets the results as JSON.
         """
         if fmt in RENDERERS:
             text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
@@ -429,7 +437,10 @@ class Console:
 
 
 def _print_table(terminal: "RichConsole", report: Report) -> None:
-    """Print the table of a report; if it is wider than the terminal, in blocks of columns."""
+    """Print the table of a report. A table wider than the terminal is cut into blocks of columns.
+
+    A block holds the index and the width of each of its columns.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -445,13 +456,13 @@ def _print_table(terminal: "RichConsole", report: Report) -> None:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        for i, width in block:
-            column = report.columns[i]
+        for index, width in block:
+            column = report.columns[index]
             justify: Any = "left" if column.kind == "text" else "right"
             heading = Text(printable(column.heading))
             table.add_column(heading, justify=justify, width=width, overflow="fold")
         for row in rows:
-            table.add_row(*(Text(printable(row[i])) for i, _ in block))
+            table.add_row(*(Text(printable(row[index])) for index, _ in block))
         terminal.print(table)
 
 

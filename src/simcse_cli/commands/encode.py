@@ -46,7 +46,7 @@ def encode_command(
     output = options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
-    # Binary vectors have only signs, so there are no cosines to search by.
+    # Suggest the command that usually follows. Binary vectors cannot be searched by cosine.
     can_search = ending in (".npy", ".npz", ".safetensors") and options.dtype != "binary"
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")

@@ -70,17 +70,17 @@ def _show(
     options: Any,
     **details: bool,
 ) -> None:
-    """Run an evaluation, show its result, if any, and suggest the next command."""
+    """Run an evaluation, show its result and suggest the next command."""
     from simcse_cli.evaluation.several import evaluate_each_seed
 
     console = get_console()
     out.check()
-    outcome = evaluate_each_seed(
-        lambda *chosen: evaluate(*chosen, console, force=out.force, **details),
-        encoder,
-        options,
-        console,
-    )
+
+    def evaluate_one(encoder: EncoderOptions, options: Any) -> Any:
+        return evaluate(encoder, options, console, force=out.force, **details)
+
+    outcome = evaluate_each_seed(evaluate_one, encoder, options, console)
+    # There is no result if the options only ask for the sentences to be written.
     if outcome is None:
         return
     out.show(outcome)

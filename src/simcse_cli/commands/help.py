@@ -14,7 +14,7 @@ COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
 OBJECTIVE = "simcse.objective"
 """Key of a context: the objective whose options its help page shows."""
-_OF_ALL = (*COMMON_NAMES, "version", "install_completion", "show_completion")
+_COMMON_TO_ALL = (*COMMON_NAMES, "version", "install_completion", "show_completion")
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
 FIRST_GROUPS = ("Arguments", "Model", "Data and model", "Options")
@@ -32,7 +32,7 @@ _fit = partial(wrap, break_long_words=False, break_on_hyphens=False)
 
 @dataclass(frozen=True)
 class HelpSection:
-    """Options or commands under a heading, each with its help; those in ``more`` are only named."""
+    """Options or commands under a heading, as rows of names and help; ``more`` has only names."""
 
     title: str
     rows: list[tuple[str, str]]
@@ -58,7 +58,7 @@ class HelpPage:
         for section in self.sections:
             yield from ("", section.title)
             longest = max((len(names) for names, _ in section.rows), default=0)
-            left = min(longest, NAMES_WIDTH) + 4
+            left = min(longest, NAMES_WIDTH) + 4  # two spaces before the names, two after
             for names, text in section.rows:
                 yield from _row_lines(names, text, left, width)
             if section.more:
@@ -67,16 +67,20 @@ class HelpPage:
 
 
 def _row_lines(names: str, text: str, left: int, width: int) -> Iterator[str]:
-    """Yield names and their text at column ``left``; names that are too long get their own line."""
+    """Yield lines of names and their text, which starts at column ``left``.
+
+    Names that are too long get a separate line.
+    """
     # Two spaces come before the names, and at least two after them.
-    first = f"  {names}".ljust(left)
+    start = f"  {names}".ljust(left)
     if len(names) > left - 4:
-        yield first.rstrip()
-        first = " " * left
+        yield start.rstrip()
+        start = " " * left
     # No-break spaces keep text in brackets on one line.
     unbroken = BRACKETS.sub(lambda found: found[0].replace(" ", "\xa0"), text)
-    lines = _fit(unbroken, width, initial_indent=first, subsequent_indent=" " * left)
-    for line in lines or [first.rstrip()]:
+    lines = _fit(unbroken, width, initial_indent=start, subsequent_indent=" " * left)
+    # Without a text only the names are shown.
+    for line in lines or [start.rstrip()]:
         yield line.replace("\xa0", " ")
 
 
@@ -93,12 +97,12 @@ def _shell_lines(command: str, width: int) -> Iterator[str]:
 
 
 def main_options(command: Any) -> frozenset[str]:
-    """Return the options in the short help of a command; none if it has only one help page."""
+    """Return the options in the short help of a command; none if it has no short help."""
     return getattr(command.callback, "main_options", frozenset())
 
 
 def default_of(param: Any) -> str | None:
-    """Return the default of an option as one types it; None if it has none, or is off."""
+    """Return the default of an option as a user types it; None if it has none, or is off."""
     if isinstance(param.show_default, str):
         return param.show_default
     default = param.default
@@ -106,7 +110,8 @@ def default_of(param: Any) -> str | None:
         return None
     if default is True:
         return "on"
-    return str(getattr(default, "value", default)) or None
+    text = str(getattr(default, "value", default))  # a choice is typed as its value
+    return text or None
 
 
 def examples_of(text: str) -> tuple[list[str], list[str]]:
@@ -122,11 +127,11 @@ def examples_of(text: str) -> tuple[list[str], list[str]]:
 
 
 def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
-    """Return the help page of a command, with ``everything`` that of ``--help-all``."""
+    """Return the help page of a command; with ``everything``, the page of ``--help-all``."""
     command = ctx.command
     prose, examples = examples_of(command.help or "")
     shown = frozenset[str]() if everything else main_options(command)
-    sections = [*_option_sections(ctx, shown), *_own_sections(ctx)]
+    sections = [*_option_sections(ctx, shown), *_objective_sections(ctx)]
     children = _summaries(command)
     if children:
         sections.insert(0, HelpSection("Commands", list(children.items())))
@@ -135,6 +140,7 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     usage = ["Usage:", ctx.command_path]
     for param in command.params:
         if param.required:
+            # The longest name comes last.
             usage.append(_option_names(param).rpartition(", ")[2])
     usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
     return HelpPage(" ".join(usage), prose, examples, sections)
@@ -152,8 +158,8 @@ def _summaries(command: Any) -> dict[str, str]:
     return summaries
 
 
-def _own_sections(ctx: Any) -> list[HelpSection]:
-    """Return the options of the objective that the user named before ``--help``, if any."""
+def _objective_sections(ctx: Any) -> list[HelpSection]:
+    """Return a section of the options of the objective that the arguments name, if any."""
     name = ctx.meta.get(OBJECTIVE)
     if name is None:
         return []
@@ -164,15 +170,17 @@ def _own_sections(ctx: Any) -> list[HelpSection]:
 
 
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
-    """Yield the options by group; those not ``shown`` are only named at the end of their group.
+    """Yield a section for each group of options.
 
-    If ``shown`` is empty, all are shown.
+    Options that are not in ``shown`` are only named at the end of their section. If ``shown`` is
+    empty, all options are shown.
     """
+    # The keys are in the order of the page: groups of FIRST_GROUPS, others, those of LAST_GROUPS.
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
         groups.setdefault(_group_of(param), []).append(param)
-    first = [name for name in groups if name not in LAST_GROUPS]
-    for name in (*first, *LAST_GROUPS):
+    names_before = [name for name in groups if name not in LAST_GROUPS]
+    for name in (*names_before, *LAST_GROUPS):
         rows = []
         more = []
         for param in groups.get(name, []):
@@ -185,15 +193,17 @@ def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
 
 
 def _group_of(param: Any) -> str:
+    """Return the heading under which the help page shows an option or argument."""
     panel: str | None = getattr(param, "rich_help_panel", None)
     if panel:
         return panel
-    if param.name in _OF_ALL:
+    if param.name in _COMMON_TO_ALL:
         return EVERYWHERE
     return "Options" if param.opts[0].startswith("-") else "Arguments"
 
 
 def _option_names(param: Any) -> str:
+    """Return the names of an option, the longest last, and its placeholder for a value."""
     if not param.opts[0].startswith("-"):
         return str(param.metavar or param.name.upper())
     names = ", ".join(sorted(param.opts, key=len))

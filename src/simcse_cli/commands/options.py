@@ -49,15 +49,16 @@ class OutputOptions:
 def takes(
     parameter: str, group: type, *, given_only: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Replace a parameter of a command by one option for each setting of a dataclass.
+    """Return a decorator that gives a command one option for each setting of a dataclass.
 
-    The command receives an object of the dataclass. With ``given_only`` it receives a mapping of
-    the settings that were given, so that other sources can set defaults.
+    The options replace the ``parameter``, in which the command receives an object of the dataclass.
+    With ``given_only`` the command receives a mapping of the settings that the user gave, so that
+    other sources can set the rest.
     """
     options = _options(group, given_only=given_only)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        # A command may be wrapped several times, once for each group, so collect all settings.
+        # A command is wrapped once for each of its dataclasses, so collect the settings of all.
         declared = getattr(command, "declared", {}) | settings_of(group)
         command.is_inner = True  # type: ignore[attr-defined]
 
@@ -69,9 +70,14 @@ def takes(
                 if not given_only:  # else rules are checked later, with the settings of a recipe
                     check_rules(declared, values)
                 _require_inputs(parameters, values)
+            # What is left in ``values`` belongs to the other parameters.
             group_values = {name: values.pop(name) for name in options}
-            given = {name: value for name, value in group_values.items() if value is not None}
-            command(**{parameter: given if given_only else group(**group_values)}, **values)
+            argument: Any
+            if given_only:
+                argument = {name: v for name, v in group_values.items() if v is not None}
+            else:
+                argument = group(**group_values)
+            command(**{parameter: argument}, **values)
 
         # The next wrapper and the help page read these attributes.
         with_options.declared = declared  # type: ignore[attr-defined]
@@ -91,17 +97,16 @@ def takes(
 
 
 def input_argument(**details: Any) -> Any:
-    """Return a Typer argument for input files; a missing file is reported at once."""
+    """Return a Typer argument for input files; ``_require_inputs`` reports a missing file."""
     argument = typer.Argument(**details)
     argument.is_input = True
     return argument
 
 
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise DataError for a missing input file, before the command's imports.
-
-    In a group of processes the command itself does it, since it tells the others, which would wait.
-    """
+    """Raise DataError for a missing input file, before the imports of the command."""
+    # In a group of processes, the others would wait for one that ends here. So the command itself
+    # looks for its files, and tells the others.
     if "WORLD_SIZE" in os.environ:
         return
     for parameter in parameters:
@@ -115,7 +120,7 @@ def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str
 
 
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each parameter whose type is a group of settings."""
+    """Give a command the options of each parameter whose type is a dataclass of settings."""
     parameters = list(inspect.signature(command).parameters.values())
     for parameter in reversed(parameters):
         group = parameter.annotation
@@ -124,7 +129,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@cache  # several commands share a group
+@cache  # several commands share a dataclass
 def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
     """Return the settings of a dataclass as Typer parameters, by name, without hidden ones."""
     hints = get_type_hints(group)
@@ -138,20 +143,22 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
 def _replaced(
     parameter: str, options: Iterable[inspect.Parameter], command: Callable[..., None]
 ) -> list[inspect.Parameter]:
-    """Return the parameters of a command, by keyword only, with options in place of one of them."""
+    """Return the parameters of a command with options in place of the one named ``parameter``.
+
+    All of them are keyword-only.
+    """
     parameters: list[inspect.Parameter] = []
     for original in inspect.signature(command).parameters.values():
         parameters += options if original.name == parameter else [original]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return [replaced.replace(kind=kind) for replaced in parameters]
+    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
 
 def _option(
     field: Field[Any], details: Setting, hint: Any, *, given_only: bool
 ) -> inspect.Parameter:
-    """Return a setting as a Typer parameter.
+    """Return a setting as a Typer parameter; ``hint`` is the type of its value.
 
-    With ``given_only`` the parameter is None unless the user gives it. ``--help`` then still shows
+    With ``given_only`` the parameter is None unless the user gives it, and ``--help`` still shows
     the default of the setting.
     """
     default = field.default
@@ -167,6 +174,7 @@ def _option(
     if details.completes is not None:
         keywords["autocompletion"] = getattr(completion, details.completes)
     if given_only:
+        # Other sources may set the value, so the environment and the range are read later.
         if default is not None and default is not False:
             is_float = isinstance(default, float)
             keywords["show_default"] = f"{default:g}" if is_float else str(default)
@@ -184,7 +192,7 @@ def _option(
 
 def _placeholder(name: str, hint: Any) -> str | None:
     """Return the placeholder that ``--help`` shows for the value of a field."""
-    # An optional type counts as the type beside None, and a list as the type of its items.
+    # For ``X | None`` this is the placeholder of X, and for a list that of its items.
     kind = hint
     if get_origin(hint) is not list and (kinds := get_args(hint)):
         kind = next(part for part in kinds if part is not NoneType)

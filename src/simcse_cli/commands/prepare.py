@@ -134,6 +134,7 @@ def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) 
 
 
 def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.RowOptions) -> None:
+    """Call a function that makes rows of the inputs, with a writer for these rows."""
     from simcse_cli.prepare.rows import RowWriter
 
     count_tokens = _token_counter(options.tokenizer)
@@ -141,7 +142,10 @@ def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.R
 
 
 def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | None:
-    """Return a function that counts each text's sub-words by a model, special tokens included."""
+    """Return a function that counts the sub-words of each text, special tokens included.
+
+    ``model`` names the model whose tokenizer is used; without a model there is no function.
+    """
     if model is None:
         return None
     from simcse_cli.models.pretrained import load_tokenizer

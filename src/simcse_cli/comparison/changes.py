@@ -26,14 +26,15 @@ from simcse_cli.results.report import Report
 Change = dict[str, Any]
 """A setting or an example that differs, under the keys of the JSON object."""
 Changes = tuple[list[Change], Report | None]
-# The numbers of a pair in a change; the gain is the error before less the error after.
-_MOVES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
+"""Changes, and the table that shows them; None if there is nothing to compare."""
+# The numbers of a pair in a change. The gain is the error before minus the error after.
+_PAIR_NUMBERS = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
-    """Return the settings that differ, with None for a missing value.
+    """Return the settings that differ, in the order of ``before``; a missing value is None.
 
-    They are in the order of ``before``. Those that only ``after`` has come last.
+    Settings that only ``after`` has come last.
     """
     changes: list[Change] = []
     for key in {**before, **after}:
@@ -46,9 +47,9 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
     """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
-    The rank error of a pair is that of ``rank_errors`` within its task: 0 is the right place, 1 the
-    opposite end. Sentences are empty if they were not saved. Tasks are left out unless both models
-    have them with the same gold scores.
+    The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
+    right rank, 1 the opposite end. Sentences are empty if they were not saved. Tasks are left out
+    unless both models have them with the same gold scores.
     """
     changes: list[Change] = []
     for task in before:
@@ -62,11 +63,11 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
 def changed_predictions(
     before: Mapping[str, TaskPredictions], after: Mapping[str, TaskPredictions], *, n: int
 ) -> list[Change]:
-    """Return ``n`` examples that only one model gets right: those gained first, then those lost.
+    """Return ``n`` examples that only one model gets right: first the gains, then the losses.
 
-    Half of them are losses, if there are enough of both kinds. The tasks take turns, each with its
-    first examples first, which are the shortest. Tasks are left out unless both models have them
-    with the same examples.
+    A gain is an example that only ``after`` gets right. Half of the ``n`` are losses if there are
+    enough of both kinds. The tasks take turns, and each gives its examples in order, the shortest
+    first. Tasks are left out unless both models have them with the same examples.
     """
     gains_by_task = []
     losses_by_task = []
@@ -77,7 +78,7 @@ def changed_predictions(
             losses_by_task.append([change for change in changes if not change["is_gain"]])
     gains = _in_turns(gains_by_task)
     losses = _in_turns(losses_by_task)
-    # Where one kind has too few examples for its half, the other fills the places.
+    # If there are too few of one kind for its half, the other kind fills the places.
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
@@ -89,13 +90,13 @@ def _in_turns(by_task: Sequence[list[Change]]) -> list[Change]:
 
 
 def rank_errors(cosine: Floats, gold: Floats) -> Floats:
-    """Return the distances ``(n,)`` between ranks by cosine and by gold score, over ``n - 1``.
+    """Return how far the ranks of pairs by cosine are from those by gold score, ``(n,)``.
 
-    They are in [0, 1]; ties have their mean rank. ``[1, 2, 3]`` against ``[3, 2, 1]`` gives
-    ``[1, 0, 1]``; the distance of a single pair is 0.
+    The distances are divided by ``n - 1``, so that they are in [0, 1]. Ties have their mean rank.
+    For example, ``[1, 2, 3]`` against ``[3, 2, 1]`` gives ``[1, 0, 1]``.
     """
     difference = np.abs(rankdata(cosine) - rankdata(gold))
-    errors: Floats = difference / max(1, gold.size - 1)
+    errors: Floats = difference / max(1, gold.size - 1)  # a single pair has the distance 0
     return errors
 
 
@@ -108,10 +109,11 @@ def _pair_changes(
     cosine_after = np.concatenate([after[subset].cosine for subset in before])
     error_before = rank_errors(cosine_before, gold)
     error_after = rank_errors(cosine_after, gold)
-    moves = [cosine_before, cosine_after, error_before, error_after, error_before - error_after]
+    gain = error_before - error_after
+    numbers = [cosine_before, cosine_after, error_before, error_after, gain]  # as _PAIR_NUMBERS
 
     # The ranks are over the whole task, so `rows` continues from one subset to the next.
-    rows = iter(np.stack(moves, axis=1).tolist())
+    rows = iter(np.stack(numbers, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
         for index, score in enumerate(pairs.gold.tolist()):
@@ -122,7 +124,7 @@ def _pair_changes(
                 "gold": score,
                 "left": left[index],
                 "right": right[index],
-                **dict(zip(_MOVES, next(rows), strict=True)),
+                **dict(zip(_PAIR_NUMBERS, next(rows), strict=True)),
             }
 
 
@@ -149,16 +151,18 @@ def _prediction_changes(
 def _sentences(
     before: SubsetPairs | TaskPredictions, after: SubsetPairs | TaskPredictions
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the left and the right sentences, which only one file may have; else empty texts."""
+    """Return the left and the right sentences from the first file that has them.
+
+    If neither file has them, the texts are empty.
+    """
     empty = ("",) * before.gold.size
-    return before.left or after.left or empty, before.right or after.right or empty
+    left = before.left or after.left or empty
+    right = before.right or after.right or empty
+    return left, right
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return the settings that differ if there are exactly two runs, else nothing.
-
-    The table shortens digests.
-    """
+    """Return the settings in which two runs differ; nothing unless there are exactly two runs."""
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
         return [], None
@@ -168,6 +172,7 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
     rows = []
     for change in changes:
         row = dict(change)
+        # The table shows only the start of a digest.
         for side in ("before", "after"):
             if change["key"].endswith("sha256") and isinstance(change[side], str):
                 row[side] = f"{change[side][:12]}…"
@@ -185,9 +190,9 @@ def example_changes(
 ) -> Changes:
     """Return the ``n`` examples that changed most between two entries.
 
-    The two entries are the first of ``saved``, which is the baseline of the tests, and the last.
-    ``read`` reads a file of examples, ``find`` returns the changes between two such files, and
-    ``table`` shows them.
+    ``saved`` holds entries with their files of examples; the first entry (the baseline) and the
+    last one are compared. ``read`` reads such a file, ``find`` returns the changes between two of
+    them, and ``table`` makes a table of the changes.
     """
     if len(saved) < 2 or n == 0:
         return [], None
@@ -198,7 +203,7 @@ def example_changes(
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
     # The gain is the difference of the two errors, so it is not shown.
-    shown = columns("task", "pair", "gold", *_MOVES[:-1], "left", "right")
+    shown = columns("task", "pair", "gold", *_PAIR_NUMBERS[:-1], "left", "right")
     rows = []
     for change in changes:
         pair = f"{change['subset']} {change['index']}"

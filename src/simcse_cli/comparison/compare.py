@@ -40,9 +40,10 @@ class Compared(Outcome):
 
 
 def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -> Compared:
-    """Return one table of the systems, with verdicts of the tests as notes.
+    """Compare the runs and results that the arguments ``items`` name.
 
-    ``--details`` adds the other tables; the JSON has everything in any case.
+    The outcome has one table of the systems, with the verdicts of the tests as notes. ``--details``
+    adds the other tables; the JSON has everything in any case.
     """
     comparison = gather(items, options)
     for warning in comparison.warnings:
@@ -72,7 +73,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     payload |= changed
     reports += change_tables
 
-    # The caller reports scores that are out of tolerance.
+    # Scores out of tolerance are an error only after the outcome is shown, so the caller raises it.
     check = None
     if options.check:
         check = comparison.check(options.tolerance / 100)
@@ -116,14 +117,14 @@ def _changes(
 
 
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
-    """Return the named runs and results as one comparison, published rows first.
+    """Return the runs and results that ``items`` name as one comparison, published rows first.
 
     Differences are taken to the baseline. Without a baseline, they are taken to the published row
     if there is exactly one, and to the first of several systems if there is no published row.
     """
     published = _published_entries(options)
 
-    # A baseline that is a path becomes an entry, unless an argument (LABEL=PATH or PATH) names it.
+    # If the baseline is a path that no argument (PATH or LABEL=PATH) names, it becomes one more.
     baseline = options.baseline
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:
@@ -157,12 +158,13 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 def _named_apart(items: Sequence[str]) -> list[str]:
     """Return the arguments, with a label before each folder or file whose name occurs twice.
 
-    A label is the end of the path, as long as is needed to tell it from the others.
+    The label is the shortest end of the path that no other folder or file shares.
     """
     labels: dict[str, str] = {}
     # An argument LABEL=PATH is neither a folder nor a file, so it stays as it is.
-    for is_kind in (Path.is_dir, Path.is_file):
-        sources = [item for item in items if is_kind(Path(item))]
+    # Folders are told apart from folders, and files from files.
+    for is_of_kind in (Path.is_dir, Path.is_file):
+        sources = [item for item in items if is_of_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
         labels |= dict(zip(sources, short_names(stems), strict=True))
     # A label is needed only where it differs from the usual one, the name of the file or folder.
@@ -175,16 +177,16 @@ def _named_apart(items: Sequence[str]) -> list[str]:
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
-    """Return the chosen rows of the published tables, or all rows if none is chosen."""
+    """Return the rows of the published tables that ``--row`` names, or all rows without it."""
     tables = [load_table(name) for name in options.against or ()]
-    chosen: list[PublishedSystem] = []
+    wanted: list[PublishedSystem] = []
     if not options.row:
         for table in tables:
-            chosen += table.all_systems()
+            wanted += table.all_systems()
     elif not tables:
         raise UsageError("name the table of the row with --against", option="--row")
 
-    # Each row has to be in one of the tables.
+    # Each row has to be in at least one of the tables.
     for row in options.row or ():
         systems = []
         errors = []
@@ -195,20 +197,20 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
                 errors.append(error)
         if not systems:
             raise errors[0]
-        chosen += systems
-    return [from_published(system) for system in chosen]
+        wanted += systems
+    return [from_published(system) for system in wanted]
 
 
 def _find(name: str, entries: Sequence[Entry]) -> Entry:
-    """Return the entry with this label or path; for a group of repetitions, its mean."""
-    # A label is looked up first.
+    """Return the entry with this label or path; if repetitions share it, return their mean."""
+    # A label is looked up first. That of a mean is longer: "NAME (mean of 3)".
     names = (name, Path(name).name)
     starts_of_means = tuple(f"{text} (mean of" for text in names)
     for entry in entries:
         if entry.label in names or entry.label.startswith(starts_of_means):
             return entry
 
-    # A path may be that of several entries; their mean is taken if there is one.
+    # Several entries may have the same path; their mean is taken if there is one.
     same_path = [entry for entry in entries if Path(entry.source) == Path(name)]
     if len(same_path) > 1:
         labels = {entry.label for entry in same_path}
@@ -225,7 +227,10 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the table of the systems, then one of their seeds and one of differences, if any."""
+    """Return the tables of the systems, of their seeds and of differences; empty ones are left out.
+
+    The table of the systems is always there, and comes first.
+    """
     systems = comparison.shown()
     reference = comparison.reference
     tables = [_scores_table(comparison, systems)]
@@ -242,8 +247,8 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     for entry in systems:
         if entry is not reference:
             rows.append({"system": entry.label, **comparison.differences(entry)})
-    row_keys = set(chain(*rows))
-    compared = [name for name in comparison.measures if name in row_keys]
+    measures_with_difference = set(chain(*rows))
+    compared = [name for name in comparison.measures if name in measures_with_difference]
     if compared:
         title = f"Difference to {reference.label}"
         shown = _columns(compared, "difference")
@@ -252,7 +257,7 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
-    """Return the table of the scores of systems, with intervals and the marks of the front."""
+    """Return the scores of systems as a table, with intervals and marks of the Pareto front."""
     # Measures that only single seeds have are left to the table of seeds.
     present = measures_of(systems)
     measures = [name for name in comparison.measures if name in present] or comparison.measures
@@ -265,7 +270,7 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
             f"{FRONT_MARK} no other line is at least as good in all of {over} and better in one"
         )
 
-    # A line for each system, and one for each end of its intervals.
+    # Each system has a line; if it has intervals, two more lines hold their lower and upper ends.
     rows: list[dict[str, Any]] = []
     for entry in systems:
         row: dict[str, Any] = {"system": entry.label, **entry.scores}
@@ -291,10 +296,12 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
 
 
 def _columns(measures: Sequence[str], kind: ColumnKind) -> list[Column]:
-    plain: ColumnKind = "signed" if kind == "difference" else "number"
+    """Return the columns of a table: the system, then a column of this kind for each measure."""
+    # Times and geometry are no fractions, so they are not shown x100 as scores are.
+    unscaled: ColumnKind = "signed" if kind == "difference" else "number"
     shown = columns("system")
     for measure in measures:
-        shown.append(Column(measure, label(measure), kind if is_score(measure) else plain))
+        shown.append(Column(measure, label(measure), kind if is_score(measure) else unscaled))
     return shown
 
 

@@ -46,8 +46,8 @@ _COSTS = (
     "finished",
 )
 _TIMINGS = ("train_s", "hours", "sentences_per_second")
-_PLAIN = CompareOptions()  # reads STS results under their own metric and aggregation
-_SETTINGS = (
+_AS_MEASURED = CompareOptions()  # reads STS results under the metric and aggregation they name
+_COMPARED_SETTINGS = (
     "metric",
     "aggregation",
     "split",
@@ -70,21 +70,21 @@ class Entry:
     """One line of a comparison.
 
     Attributes:
-        scores: by measure; scores are fractions, other numbers are in their own unit.
+        scores: numbers by measure; scores are fractions, times and geometry have other units.
         settings: how the scores were measured.
         config: settings of a run, by dotted key.
         intervals: both ends of the 95% interval, by measure.
-        deviations: deviation of a mean over its members, by measure.
-        members: labels of the entries that a mean summarises.
+        deviations: if the entry is a mean, the deviation over its members, by measure.
+        members: if the entry is a mean, the labels of the entries that it summarises.
         pair_scores: file of scored pairs.
         predictions: file of predicted classes.
-        data: what was scored, by measure, if the measure has published scores.
+        data: name of the data that were scored, by measure; some measures have none.
         cost: hardware, memory and time of a run.
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         chosen_pairs: tasks of ``pair_scores`` whose pairs were used to choose the model.
         folder: folder of the run that the entry belongs to.
-        variant: name of a result in the folder of a run that was measured under other settings.
+        variant: name of the result file if it was measured under other settings than the run.
     """
 
     label: str
@@ -125,7 +125,7 @@ def from_published(system: PublishedSystem) -> Entry:
 
 
 def join_parts(a: Entry, b: Entry) -> Entry:
-    """Return two parts of one system as one entry; where both have a setting, that of ``a``."""
+    """Return two parts of one system as one entry; if both have a setting, ``a`` decides."""
     return replace(
         a,
         source=f"{a.source}, {b.source}",
@@ -146,9 +146,9 @@ def join_parts(a: Entry, b: Entry) -> Entry:
 
 
 def add_missing(run: Entry, result: Entry) -> Entry | None:
-    """Return the run with the scores of a result that it lacks; None if the two differ in a score.
+    """Return the run with the scores that only the result has; None if the two differ in a score.
 
-    Times and averages may differ: an average is over the tasks of one result.
+    Times and averages may differ. Averages may, since each is over the tasks of its result.
     """
     missing = {}
     for name, score in result.scores.items():
@@ -159,11 +159,12 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     return join_parts(run, replace(result, scores=missing))
 
 
-def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
+def load_entries(item: str, *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
     """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
 
-    A folder without a record gives the runs in it (the seeds of one setting). Result files in a run
-    folder are read with the run, those in a folder of several seeds with the run of their seed.
+    A folder without a run record gives the runs in it, such as the seeds of one setting. Result
+    files in a run folder are joined with the run, and result files in a folder of several seeds
+    with the run of their seed. ``view`` may name a metric and an aggregation for STS results.
     """
     # If the whole argument is an existing path, an equals sign in it does not end a label.
     label, equals_sign, path = item.partition("=")
@@ -194,7 +195,7 @@ def load_entries(item: str, *, view: CompareOptions = _PLAIN) -> list[Entry]:
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
 
-    # Results in the folder above are joined with runs only if these are its seeds.
+    # The results in the folder above a run are joined with the run if it is one of several seeds.
     entries = []
     for inner in folders:
         run, variants = _read_run(inner, label or f"{name}/{inner.relative_to(folder)}", view)
@@ -216,26 +217,28 @@ def _results_in(
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, list[Entry]]:
-    """Return a run with its results, and its variants: the results under other settings.
+    """Return a run joined with its results, and its variants: the results under other settings.
 
-    Results that ``eval`` saved are joined with the run, those with most scores first. A result of
-    an earlier model gets a remark.
+    A result of an earlier model of the run gets a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
     results: list[tuple[Path, Entry]] = []
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
-        # Post-processing or another pooler changes the digest, so only plain results are checked.
+        # The digest shows whether a result is of the model that the run has now. Post-processing or
+        # another pooler changes the digest as well, so only plain results are checked.
         is_plain = content.get("postprocess") is None and content.get("pooler") == record.pooler
         result_digest = content.get("model_digest")
         if is_plain and record.model_digest not in (None, result_digest):
-            # Digests of version 1.0.0 leave open whether the model is the same.
-            outdated = runs.older_result(folder, record.model_digest, path, result_digest)
-            outdated = outdated or f"{path} is of an earlier model of the run; evaluate it again"
-            entry = replace(entry, remarks=(outdated,))
+            # A digest of simcse 1.0.0 does not tell whether the model is the same.
+            remark = runs.older_result(folder, record.model_digest, path, result_digest)
+            if not remark:
+                remark = f"{path} is of an earlier model of the run; evaluate it again"
+            entry = replace(entry, remarks=(remark,))
         results.append((path, entry))
 
-    # A result that does not agree with the scores of the run so far is a variant.
+    # A result that does not agree with the scores of the run so far is a variant. Results with the
+    # most scores come first, so that the main evaluation joins the run.
     variants = []
     for path, entry in sorted(results, key=lambda item: -len(item[1].scores)):
         extended = add_missing(run, entry)
@@ -248,7 +251,7 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, li
 
 
 def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
-    """Return a run joined with the results in a folder, except those of other seeds."""
+    """Return a run joined with the results in a folder, except results of other seeds."""
     joined = run
     for path, _, result in _results_in(folder, run.label, view):
         if result.seed not in (None, run.seed):
@@ -278,11 +281,11 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
 
     # The dev evaluation at the step whose model was kept.
     if record.best_score is not None:
-        line = _measured_at_best(record, folder)
-        scores = _dev_scores(record, record.best_score, line)
+        measured = _measured_at_best(record, folder)
+        scores = _dev_scores(record, record.best_score, measured)
         settings |= _dev_settings(record, scores)
         for name in ("alignment", "uniformity"):
-            value = getattr(line, name)
+            value = getattr(measured, name)
             if value is not None:
                 scores[name] = value
 
@@ -308,14 +311,14 @@ def _measured_at_best(record: runs.RunRecord, folder: Path) -> runs.Measured:
     """Return the dev evaluation of the model that was kept; an empty one if it was not logged."""
     metrics = folder / "metrics.jsonl"
     if metrics.is_file():
-        for line in runs.read_metrics(metrics):
-            if line.step == record.best_step and line.dev_score is not None:
-                return line
-    return runs.Measured(0)
+        for measured in runs.read_metrics(metrics):
+            if measured.step == record.best_step and measured.dev_score is not None:
+                return measured
+    return runs.Measured(step=0)
 
 
 def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
-    """Return how the dev evaluation of a run was scored, in the words of results of ``eval``."""
+    """Return how the dev scores of a run were measured, as settings that results also have."""
     settings = {"chosen by": record.chosen_by}
     suite = record.data.get("dev_suite")
     if suite == DevSuite.TRANSFER:
@@ -329,36 +332,36 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
     return settings
 
 
-def _dev_scores(record: runs.RunRecord, best: float, line: runs.Measured) -> dict[str, float]:
-    """Return the scores of the kept step by their names; ``best`` is the one that chose it.
+def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) -> dict[str, float]:
+    """Return the dev scores of the model that was kept, by measure.
 
-    The score on a single dev file is named after STS-B or after the user's file. With a dev suite
-    each task has its score. Their average is ``best``; it is left out if some tasks are scored on
-    dev sets and others on test sets, since such an average has no name.
+    ``best`` is the score that chose the model. On a single dev file it is the only score, named
+    after STS-B or after the user's file. With a dev suite each task has a score, and ``best`` is
+    their average; it is left out if some tasks are scored on dev sets and others on test sets,
+    since such an average has no name.
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
         if file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA:
             return {STSB_DEV: best}
         return {file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
-    tasks = {name: score for name, score in line.dev_tasks.items() if score is not None}
+    tasks = {name: score for name, score in measured.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        return tasks  # ``best`` is one of them, not an average
+        return tasks  # ``best`` is one of these scores, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
-    are_dev_sets = {name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]}
-    if are_dev_sets == {True}:
+    are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]]
+    if not are_dev_sets:
+        return tasks
+    if all(are_dev_sets):
         return tasks | {average + DEV_SUFFIX: best}
-    if are_dev_sets == {False}:
+    if not any(are_dev_sets):
         return tasks | {average: best}
     return tasks
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the dev data.
-
-    The published STS-B file is known by its digest, and any other file by its path.
-    """
-    # A dev suite records the digests of its files by path, a single dev file only its own.
+    """Return the name of the dev data: STS-B if its digest is the published one, else the path."""
+    # A run with a dev suite has recorded several files by path; otherwise there is one dev file.
     path = _STSB_DEV_FILE
     digest = data.get("dev_files", {}).get(path)
     if digest is None:
@@ -373,13 +376,17 @@ def is_result(content: Any) -> bool:
 
 
 def read_results(
-    content: Any, *, label: str, source: str, view: CompareOptions = _PLAIN
+    content: Any, *, label: str, source: str, view: CompareOptions = _AS_MEASURED
 ) -> list[Entry]:
-    """Return a result file as one entry, or one for each seed, model or quantile of a sweep."""
+    """Return a result as one entry, or as an entry for each seed, model or quantile of a sweep.
+
+    ``content`` is the JSON of the file ``source``. ``view`` may name a metric and an aggregation.
+    """
     if not is_result(content):
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
     def take(key: str, kind: Any, within: Mapping[str, Any] = content) -> Any:
+        """Return the value of a key; raise DataError if it is not of this type."""
         return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     # The seeds of a folder, evaluated together.
@@ -387,10 +394,10 @@ def read_results(
     if "suite" in content and "runs" in content:
         for run in take("runs", list[dict[str, Any]]):
             entry = _read_suite(run, label, source, view)
-            entries.append(replace(entry, seed=take("seed", int | None, run)))
+            entries.append(replace(entry, seed=take("seed", int | None, within=run)))
         return entries
 
-    # A sweep: its scores get the measure that the dev scores of runs have.
+    # A sweep: its scores get the name that the dev score of a run would have.
     if content.get("suite") == "sweep":
         by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
         measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
@@ -398,19 +405,19 @@ def read_results(
             entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
         return entries
 
-    # The geometry of each model; its data count as a setting, which entries are compared by.
+    # The geometry of each model; its data count as a setting, so that a difference is reported.
     if content.get("analysis") == "geometry":
         rows = take("models", list[dict[str, Any]])
         for row in rows:
             system = label
             if len(rows) > 1:
                 system = f"{label}: {row.get('group') or row.get('model')}"
-            scores = {"uniformity": take("uniformity", float, row)}
-            # There is no alignment without a positive pair.
-            aligned = take("alignment", float | None, row)
-            if aligned is not None:
-                scores = {"alignment": aligned} | scores
-            settings = _settings({"geometry data": content.get("data")} | row)
+            scores = {"uniformity": take("uniformity", float, within=row)}
+            # Without a positive pair there is no alignment.
+            alignment = take("alignment", float | None, within=row)
+            if alignment is not None:
+                scores = {"alignment": alignment} | scores
+            settings = _compared_settings({"geometry data": content.get("data")} | row)
             entries.append(Entry(system, EntryKind.RESULT, source, scores, settings))
         return entries
 
@@ -425,19 +432,22 @@ def read_results(
 
 
 def _read_suite(content: Mapping[str, Any], label: str, source: str, view: CompareOptions) -> Entry:
-    """Return the result of one evaluation as an entry; ``view`` chooses among its STS scores."""
+    """Return the result of one evaluation as an entry.
+
+    If ``view`` names a metric or an aggregation, STS scores are those under it.
+    """
     result = SuiteResult.from_json(content, source)
 
-    # STS results hold several metrics, and the comparison may ask for another.
+    # STS results hold the scores under several metrics and aggregations.
     if result.suite == "sts":
         try:
             result = result.under(view.metric, view.aggregation)
         except DataError as error:
             raise DataError(f"{source}: {error.message}", hint=HOW_TO_WRITE) from error
 
-    # Take the settings, the scores, and the intervals of those scores that are known.
+    # Take the settings, the scores that are not missing, and their intervals.
     recorded = result.settings
-    settings = _settings(recorded)
+    settings = _compared_settings(recorded)
     if result.suite == "transfer":
         settings["transfer protocol"] = (
             f"{recorded.get('protocol')}, probe {recorded.get('probe', 'senteval')}"
@@ -464,17 +474,17 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         remarks=tuple(remarks),
         chosen_on=tuple(name + suffix for name in result.chosen_on),
         chosen_pairs=result.chosen_on,
-        data={name: what for name, what in _data(result).items() if name in scores},
+        data={name: data for name, data in _data(result).items() if name in scores},
         pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
         predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),
     )
 
 
-def _settings(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that entries are compared by, as texts, without those that are off."""
+def _compared_settings(recorded: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that should be equal in a comparison, as texts, if they are on."""
     settings = {}
-    for key in _SETTINGS:
-        value = given.get(key)
+    for key in _COMPARED_SETTINGS:
+        value = recorded.get(key)
         if value not in (None, False, {}, []):
             settings[key] = str(value)
     return settings
@@ -495,7 +505,7 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
         scores = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
         return scores | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
 
-    # An average over only some of the tasks cannot be compared with published ones.
+    # MTEB: an average over only some of the tasks cannot be compared with published averages.
     scores = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
         if category["n_scored"] == category["n_tasks"]:
@@ -506,39 +516,39 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
 
 
 def _with_average(
-    scores: Mapping[str, float | None], known: Sequence[str], average: str, suffix: str
+    scores: Mapping[str, float | None], tasks: Sequence[str], average: str, suffix: str
 ) -> dict[str, float | None]:
-    """Return the scores, and their mean over the ``known`` tasks that have one.
+    """Return the scores and their mean, which is called ``average``; names get the suffix.
 
-    A user's own files do not enter the mean.
+    The mean is over those of ``tasks`` that have a score. Files of the user do not count.
     """
     with_average = {name + suffix: score for name, score in scores.items()}
-    present = [score for name, score in scores.items() if score is not None and name in known]
+    present = [score for name, score in scores.items() if score is not None and name in tasks]
     if present:
         with_average[average + suffix] = mean_and_deviation(present)[0]
     return with_average
 
 
 def _data(result: SuiteResult) -> dict[str, str]:
-    """Return the data of each measure: the published set, the demo corpus, or other examples.
+    """Return the name of the data of each measure, such as published or demo data.
 
-    The data of the average are those of the first task with other data than the published set, if
-    there is such a task.
+    The average is on published data only if all tasks are; otherwise it gets the name of the first
+    data that are not published.
     """
     suffix = _split_suffix(result)
     average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
     data_of = {name + suffix: data for name, data in result.sets().items()}
     if data_of:
-        others = (data for data in data_of.values() if data != PUBLISHED)
-        data_of[average + suffix] = next(others, PUBLISHED)
+        unpublished = (data for data in data_of.values() if data != PUBLISHED)
+        data_of[average + suffix] = next(unpublished, PUBLISHED)
     return data_of
 
 
 def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
-    """Return the file of examples that a result of the suite names.
+    """Return the file of examples of a result, or None if there is none.
 
-    If it names none, or one that is gone, the file is ``NAME.ENDING.jsonl`` beside ``NAME.json``.
-    Return None if neither exists, or if the result is of another suite.
+    The result names the file under ``key``. If this file is missing, ``NAME.ENDING.jsonl`` beside
+    the result ``NAME.json`` is tried. A result of another suite than ``suite`` has no such file.
     """
     if result.suite != suite:
         return None

@@ -41,15 +41,15 @@ _AVERAGES = {
     TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
 }
 # Measures that have no column by default, unless a published reference has them.
-_MINOR = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
+_HIDDEN_MEASURES = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # The measures that a setting affects; a setting that is not here affects all. The aggregation
 # does not affect STS-B and SICK-R, which are one set each.
-_AFFECTED_BY = {
+_AFFECTED_MEASURES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
     "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }
-_SHOWN_DEVIATIONS = 5
+_N_SHOWN_OUTSIDE = 5
 # The settings in which repetitions of one run may differ.
 _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 
@@ -58,8 +58,8 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference, within a tolerance (a fraction).
 
-    ``outside`` holds a mapping for each score that is further off: its ``label``, ``measure`` and
-    ``score``, and the score of the reference as ``expected``.
+    ``outside`` holds a mapping for each score that is further off: the ``label`` of the entry, the
+    ``measure``, the ``score``, and the score of the reference as ``expected``.
     """
 
     reference: str
@@ -71,17 +71,17 @@ class ToleranceCheck:
         return {"tolerance": self.tolerance, "n_checked": self.n_checked, "outside": self.outside}
 
     def verdict(self) -> str:
-        """Return a sentence which says that the check passed, or raise ToleranceError."""
+        """Return a sentence which says that the check passed; raise ToleranceError if it failed."""
         points = f"{100 * self.tolerance:g} points"
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = []
-        for score in self.outside[:_SHOWN_DEVIATIONS]:
+        for score in self.outside[:_N_SHOWN_OUTSIDE]:
             shown.append(
                 f"{score['label']} {label(score['measure'])} {100 * score['score']:.2f}, not "
                 f"{100 * score['expected']:.2f}"
             )
-        n_more = len(self.outside) - _SHOWN_DEVIATIONS
+        n_more = len(self.outside) - _N_SHOWN_OUTSIDE
         if n_more > 0:
             shown.append(f"and {n_more} more")
         raise ToleranceError(
@@ -93,7 +93,7 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """A system in the tests: an entry for each seed, with its file of single examples.
+    """A system to test. Its ``members`` are one entry for each seed, with a file of examples.
 
     ``n_seeds`` also counts the seeds without such a file, which are not among the ``members``.
     """
@@ -104,7 +104,7 @@ class System:
 
     @property
     def remark(self) -> str | None:
-        """A note on seeds without saved scores, and how to save them; None if there are none."""
+        """A note on seeds without saved scores, and how to save them; None if all are saved."""
         if len(self.members) >= self.n_seeds:
             return None
         return (
@@ -121,9 +121,9 @@ class System:
         return list(dict.fromkeys(tasks))
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
-        """Return the system with its seeds in the order of the other system's seeds.
+        """Return this system, and whether the two systems have the same seeds.
 
-        The second value tells whether the two systems have the same seeds.
+        If they have, this system gets its seeds in the order of the other system's seeds.
         """
         by_seed = {entry.seed: (entry, path) for entry, path in self.members}
         seeds = [entry.seed for entry, _ in other.members]
@@ -139,9 +139,9 @@ class Comparison:
     """A table of entries by measures, with the differences to ``reference``.
 
     A mean comes after the entries that it summarises. ``warnings`` name reasons why the numbers are
-    hard to compare. Those in ``unlike_data`` make differences meaningless, and are also notes of
-    the tables. ``front`` holds the labels of the entries that no other dominates in
-    ``pareto_measures``.
+    hard to compare. ``unlike_data`` holds the warnings about different data, which make differences
+    meaningless; they are also notes of the tables. ``front`` holds the labels of the entries on the
+    Pareto front over ``pareto_measures``.
     """
 
     entries: tuple[Entry, ...]
@@ -184,7 +184,7 @@ class Comparison:
                 if not is_score(name):
                     continue
                 n_checked += 1
-                # A gap of just the tolerance passes, whatever its rounding error.
+                # The small number lets a gap of just the tolerance pass despite rounding errors.
                 if abs(gap) > tolerance + 1e-12:
                     score = entry.scores[name]
                     outside.append(
@@ -208,6 +208,7 @@ class Comparison:
             path = getattr(entry, kind)
             if path:
                 with_examples.append((entry, path))
+        # False sorts before True, so the reference comes first; the others keep their order.
         return sorted(with_examples, key=lambda item: item[0] is not self.reference)
 
     @property
@@ -218,7 +219,7 @@ class Comparison:
         return any(self.reference.label in entry.members for entry in self.entries)
 
     def shown(self) -> list[Entry]:
-        """Return the lines of the table: the systems, and their seeds where these are compared."""
+        """Return the lines of the table: the systems, and their seeds if these are compared."""
         if self.asks_for_seeds:
             return list(self.entries)
         return without_members(self.entries)
@@ -226,60 +227,65 @@ class Comparison:
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
 
-        The members of a mean are the seeds of one system. If the reference is such a member, every
-        entry is a system of its own, so that seed is tested against seed. Results of the baseline
-        under other settings are left out, since they are of the same system.
+        The members of a mean are the seeds of one system. But if the reference is such a member,
+        every entry is a system, so that seed is tested against seed. Results that were measured on
+        the baseline's runs under other settings are left out.
         """
-        system_of: dict[str, str] = {}
-        n_seeds: dict[str, int] = {}
-        for mean in self.entries:
-            if mean.members and not self.asks_for_seeds:
-                system_of |= dict.fromkeys(mean.members, mean.label)
-                n_seeds[mean.label] = len(mean.members)
+        mean_of: dict[str, str] = {}  # from the label of an entry to the label of its mean
+        n_seeds: dict[str, int] = {}  # from the label of a mean to the number of its members
+        for entry in self.entries:
+            if entry.members and not self.asks_for_seeds:
+                mean_of |= dict.fromkeys(entry.members, entry.label)
+                n_seeds[entry.label] = len(entry.members)
 
-        # Gather the files of each system.
-        grouped: dict[str, list[tuple[Entry, Path]]] = {}
+        # An entry without a mean is a system by itself.
+        members_of: dict[str, list[tuple[Entry, Path]]] = {}
         for entry, path in self.saved(kind):
-            name = system_of.get(entry.label, entry.label)
-            grouped.setdefault(name, []).append((entry, path))
+            system_label = mean_of.get(entry.label, entry.label)
+            members_of.setdefault(system_label, []).append((entry, path))
         systems = []
-        for name, members in grouped.items():
-            systems.append(System(name, tuple(members), n_seeds.get(name, 1)))
+        for system_label, members in members_of.items():
+            systems.append(System(system_label, tuple(members), n_seeds.get(system_label, 1)))
+        if not systems:
+            return []
 
         # A reference that is a mean has no file itself, so its system is moved to the front here.
         if self.reference is not None:
-            first = self.reference.label
-            systems.sort(key=lambda system: system.label != first)
-        others = [system for system in systems[1:] if not self._is_variant(system, systems[0])]
-        return systems[:1] + others
+            first_label = self.reference.label
+            systems.sort(key=lambda system: system.label != first_label)
+        baseline, *candidates = systems
+        tested = [system for system in candidates if not self._is_variant_of(baseline, system)]
+        return [baseline, *tested]
 
-    def _is_variant(self, system: System, baseline: System) -> bool:
+    def _is_variant_of(self, baseline: System, system: System) -> bool:
         """Tell whether a system holds results of the baseline's runs under other settings.
 
-        Runs that differ from those of the baseline only in the seed are among its runs.
+        The runs of the baseline include those that differ from its members only in the seed.
         """
         labels = {entry.label for entry, _ in baseline.members}
         run_labels = set(labels)
-        for mean in self.entries:
-            if not labels.isdisjoint(mean.members):
-                run_labels.update(mean.members)
-        folders = {
-            run.folder for run in self.entries if run.label in run_labels and not run.variant
-        }
-        return any(entry.variant and entry.folder in folders for entry, _ in system.members)
+        for entry in self.entries:
+            # A mean over some of the baseline's members is over all seeds of the baseline.
+            if not labels.isdisjoint(entry.members):
+                run_labels.update(entry.members)
+        run_folders: set[str] = set()
+        for entry in self.entries:
+            if entry.label in run_labels and not entry.variant:
+                run_folders.add(entry.folder)
+        return any(entry.variant and entry.folder in run_folders for entry, _ in system.members)
 
 
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
-    """Join the entries that are parts of one system.
+    """Join the entries that are parts of one system, as in ``ours=sts.json ours=transfer.json``.
 
-    They have one label, no score in common except times, and one seed where both name a seed.
-    An example is ``ours=sts.json ours=transfer.json``.
+    Entries are parts of one system if they have the same label, no measure in common (timings
+    aside), and no different seeds.
     """
     merged: list[Entry] = []
     for entry in entries:
-        for index, other in enumerate(merged):
-            if _are_parts(other, entry):
-                merged[index] = join_parts(other, entry)
+        for index, earlier in enumerate(merged):
+            if _are_parts(earlier, entry):
+                merged[index] = join_parts(earlier, entry)
                 break
         else:
             merged.append(entry)
@@ -288,7 +294,8 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 
 def _are_parts(a: Entry, b: Entry) -> bool:
     """Tell whether two entries are parts of one system, as ``merge_parts`` defines it."""
-    if a.label != b.label or not a.scores.keys() & b.scores.keys() <= set(TIMES):
+    common_measures = a.scores.keys() & b.scores.keys()
+    if a.label != b.label or not common_measures <= set(TIMES):
         return False
     return None in (a.seed, b.seed) or a.seed == b.seed
 
@@ -298,13 +305,13 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
 
     Repetitions are entries with the same label, or runs whose resolved settings differ only in the
     seed. If a seed occurs twice among such runs, only runs in the same folder are repetitions of
-    each other. Results that were measured under other settings (variants) are repetitions if their
-    runs are, and if they have the same name.
+    each other. Variants (results that were measured under other settings) are repetitions if they
+    have the same name and their runs are repetitions.
 
-    Members with the same label are told apart by their seed, or by a number if it is not known. The
-    mean is named after the common start of the labels, without a ``-seed-`` at its end.
+    If members have the same label, their seed is added to it, or a number if the seed is unknown.
+    The mean is named after the common start of the labels, without a ``-seed-`` at its end.
     """
-    repeated = _grouped([entry for entry in entries if not entry.variant], _shared_setting)
+    repeated = _grouped([entry for entry in entries if not entry.variant], _repetition_key)
 
     # Variants follow the runs that they belong to.
     with_means: list[Entry] = []
@@ -318,14 +325,19 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list[Entry]]:
+    """Return a list of entries for each value of the key, in the order of first appearance."""
     groups: dict[Any, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(key(entry), []).append(entry)
     return list(groups.values())
 
 
-def _shared_setting(entry: Entry) -> Any:
-    """Return what repetitions share: the settings of a run except the seed, or else the label."""
+def _repetition_key(entry: Entry) -> Any:
+    """Return a key that is equal for repetitions.
+
+    For a run with known settings these are its settings without the seed; otherwise the key is the
+    label.
+    """
     if entry.kind is not EntryKind.RUN or not entry.config:
         return entry.label
     kept = []
@@ -339,6 +351,7 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
     """Return the repetitions, with labels that differ, and their mean if there are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
+        # Add the seed to each label, and a number if the seed is unknown or repeated.
         seeds = [member.seed for member in members]
         for i, member in enumerate(members):
             mark = str(i + 1)
@@ -348,16 +361,18 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
             members[i] = replace(member, label=f"{member.label} [{mark}]")
     if len(members) == 1:
         return members
-    return [*members, _mean(_common_name(labels, members[0].variant), members)]
+    name = _common_name(labels, members[0].variant)
+    return [*members, _mean(name, members)]
 
 
 def _common_name(labels: Sequence[str], variant: str) -> str:
     """Return the common start of labels, without ``seed``, ``run`` or separators at its end.
 
-    The mark of a ``variant``, which ends every label, also ends the name.
+    If there is a ``variant``, every label ends with its name in brackets, and so does the result.
     """
-    ending = variant and f" [{variant}]"
+    ending = f" [{variant}]" if variant else ""
     plain = [entry_label.removesuffix(ending) for entry_label in labels]
+    # The common start cannot go beyond the shortest label, where ``zip`` stops.
     common = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
     start = "".join(letters[0] for letters in common)
     name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
@@ -372,8 +387,8 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
     for members in groups:
         seeds = {member.seed for member in members}
         labels = {member.label for member in members}
-        seed_repeats = len(seeds) < len(members) and len(labels) > 1
-        if members[0].kind is EntryKind.RUN and seed_repeats:
+        seed_repeats = len(seeds) < len(members)
+        if members[0].kind is EntryKind.RUN and seed_repeats and len(labels) > 1:
             yield from _grouped(members, lambda member: Path(member.source).parent)
         else:
             yield members
@@ -393,17 +408,17 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
         kind=EntryKind.MEAN,
         source=", ".join(member.source for member in members),
         scores=scores,
-        settings=_shared([member.settings for member in members]),
+        settings=_shared_items([member.settings for member in members]),
         deviations=deviations,
-        data=_shared([member.data for member in members]),
+        data=_shared_items([member.data for member in members]),
         members=tuple(member.label for member in members),
     )
 
 
-def _shared(texts: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the texts that all of the mappings have under the same key."""
-    shared = dict(texts[0])
-    for other in texts[1:]:
+def _shared_items(mappings: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the keys and texts that are the same in all of the mappings."""
+    shared = dict(mappings[0])
+    for other in mappings[1:]:
         shared = {key: text for key, text in shared.items() if other.get(key) == text}
     return shared
 
@@ -415,20 +430,19 @@ def join(
     measures: Sequence[str] = (),
     pareto_measures: Sequence[str] = (),
 ) -> Comparison:
-    """Return the entries as one comparison, with differences to ``reference``.
+    """Return the entries as one comparison, with differences to ``reference``, one of the entries.
 
-    The reference is one of the entries.
-
-    Averages are over the same tasks in every line. Where some entry lacks tasks, all averages are
+    Averages are over the same tasks in every line. If some entry lacks tasks, all averages are
     recomputed over the tasks that every entry with tasks has, and a warning names these tasks. If
     they are fewer than two, there is no average.
 
-    The columns are ``measures``. By default, with a published reference, they are its measures
-    that another entry has as well. Otherwise they are all measures except times, the dev accuracies
-    of single transfer tasks and the average of the dev sets.
+    The columns are ``measures``. If none are named and the reference is a published row, the
+    columns are the measures of the row that another entry has as well. Otherwise they are all
+    measures except times, the dev accuracies of single transfer tasks and the average of the STS
+    dev sets.
 
-    The front is drawn over ``pareto_measures``. By default these are the averages and the geometry
-    among the columns, if there are two or more.
+    The Pareto front is over ``pareto_measures``. If none are named, it is over the averages and the
+    geometry among the columns, if these are two or more.
     """
     # Entries with new averages are new objects, so the reference has to be replaced as well.
     levelled, warnings = _level_averages(entries)
@@ -447,9 +461,12 @@ def join(
     warnings += unlike_data + setting_mismatches(judged, columns)
 
     # A front needs two systems, and two measures unless the user chose them.
-    wanted = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
-    front_over = tuple(pareto_measures or (name for name in wanted if name in columns))
-    if len(_with_all(levelled, front_over)) < 2 or (len(front_over) < 2 and not pareto_measures):
+    front_over = tuple(pareto_measures)
+    if not front_over:
+        usual = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
+        front_over = tuple(name for name in usual if name in columns)
+    has_few_measures = len(front_over) < 2 and not pareto_measures
+    if has_few_measures or len(_with_all(levelled, front_over)) < 2:
         front_over = ()
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(
@@ -460,13 +477,13 @@ def join(
 def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[str]:
     """Return the default columns, which ``join`` describes."""
     if reference is None or reference.kind is not EntryKind.PUBLISHED:
-        return in_order(measures_of(entries) - _MINOR)
-    others = [entry for entry in entries if entry is not reference]
-    return in_order(measures_of(others) & reference.scores.keys())
+        return in_order(measures_of(entries) - _HIDDEN_MEASURES)
+    compared = [entry for entry in entries if entry is not reference]
+    return in_order(measures_of(compared) & reference.scores.keys())
 
 
 def measures_of(entries: Iterable[Entry]) -> set[str]:
-    """Return the measures that some entry has."""
+    """Return the measures that at least one entry has."""
     return set().union(*(entry.scores for entry in entries))
 
 
@@ -481,21 +498,22 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 
     The model may differ, since it is what is compared.
     """
-    labels_of: dict[str, dict[str, list[str]]] = {}
+    # From a setting to its values, and from each value to the labels of the entries that have it.
+    labels_by_value: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
         # A mean has only settings of its members, which are entries themselves.
         if entry.kind is EntryKind.MEAN:
             continue
         for key, value in entry.settings.items():
-            labels_of.setdefault(key, {}).setdefault(value, []).append(entry.label)
-    labels_of.pop("model", None)
+            labels_by_value.setdefault(key, {}).setdefault(value, []).append(entry.label)
+    labels_by_value.pop("model", None)
 
     remarks = []
-    for key, labels in labels_of.items():
-        if key in _AFFECTED_BY and _AFFECTED_BY[key].isdisjoint(measures):
+    for key, labels_of in labels_by_value.items():
+        if key in _AFFECTED_MEASURES and _AFFECTED_MEASURES[key].isdisjoint(measures):
             continue
-        if len(labels) > 1:
-            values = [f"{value} in {', '.join(names)}" for value, names in labels.items()]
+        if len(labels_of) > 1:
+            values = [f"{value} in {', '.join(labels)}" for value, labels in labels_of.items()]
             remarks.append(f"unlike settings: {key} is {'; '.join(values)}")
     return remarks
 
@@ -503,8 +521,8 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
-    grouped: dict[str, list[str]] = {}
-    notes: dict[str, str] = {}
+    measures_by_words: dict[str, list[str]] = {}
+    notes: dict[str, str] = {}  # from a kind of data to the name of the data
     for name in measures:
         # The systems by the kind of their data; the inner dictionary serves as an ordered set.
         systems_on: dict[str, dict[str, None]] = {}
@@ -520,19 +538,19 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
         if len(systems_on) < 2:
             continue
 
-        # Measures that the same remark fits share it.
+        # Measures that the same words fit share a remark.
         parts = []
         for kind, labels in systems_on.items():
             parts.append(f"on {kind} in {', '.join(labels)}{notes[kind]}")
-        grouped.setdefault(", ".join(parts), []).append(name)
+        measures_by_words.setdefault(", ".join(parts), []).append(name)
     remarks = []
-    for words, names in grouped.items():
+    for words, names in measures_by_words.items():
         remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {words}")
     return remarks
 
 
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
-    """Yield the data that a measure was scored on, and the system, where the data are known."""
+    """Yield the data that a measure was scored on, and the system, if the data are known."""
     for entry in systems:
         data = entry.data.get(measure)
         if data is not None and measure in entry.scores:
@@ -543,39 +561,38 @@ def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, st
 def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset[str]:
     """Return the labels of the entries on the Pareto front.
 
-    For these, no other entry is as good in all measures and better in one. Only entries with all
-    the measures take part, means in place of their members. Alignment, uniformity and seconds are
-    better when lower.
+    An entry is on the front if no other entry is at least as good in all measures and better in
+    one. Only entries with all of the measures take part, and means in place of their members.
+    Alignment, uniformity and seconds are better when lower.
     """
     judged = _with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
     for column, name in enumerate(measures):
-        sign = 1 if lower_is_better(name) else -1
+        sign = 1 if lower_is_better(name) else -1  # in ``points``, lower is always better
         points[:, column] = [sign * entry.scores[name] for entry in judged]
     on_front = compress(judged, is_pareto_optimal(points))
     return frozenset(entry.label for entry in on_front)
 
 
 def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
-    """Return the entries that have all of the measures, means in place of their members."""
-    wanted = set(measures)
-    return [entry for entry in without_members(entries) if entry.scores.keys() >= wanted]
+    """Return the entries that have all of the measures, with means in place of their members."""
+    required = set(measures)
+    return [entry for entry in without_members(entries) if entry.scores.keys() >= required]
 
 
 def is_pareto_optimal(points: Floats) -> Booleans:
     """Return which of the points ``(N, M)`` no other point dominates; lower is better.
 
-    A point is dominated by one that is at most as high in all columns and lower in one; equal
-    points do not dominate each other.
+    A point dominates another if it is at most as high in all columns and lower in at least one.
     """
-    # Element [i, j] of both compares point j with point i.
-    at_most = np.all(points[None, :, :] <= points[:, None, :], axis=2)
-    lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
-    return np.asarray(~np.any(at_most & lower, axis=1))
+    # Element [i, j] of each array tells how point j compares with point i.
+    nowhere_higher = np.all(points[None, :, :] <= points[:, None, :], axis=2)
+    somewhere_lower = np.any(points[None, :, :] < points[:, None, :], axis=2)
+    return np.asarray(~np.any(nowhere_higher & somewhere_lower, axis=1))
 
 
 def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    """Return the tasks that each average of the entries is the mean of.
+    """Return each average that some entry has, with the tasks that it is the mean of.
 
     An average is left out if no entry with that average has scores of its tasks.
     """
@@ -589,20 +606,21 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries with averages over the tasks that all share, and warnings of changes."""
+    """Return the entries with averages over the same tasks, and a warning for each change."""
     levelled = list(entries)
     warnings: list[str] = []
     for average, tasks in _AVERAGES.items():
         all_tasks = frozenset(tasks)
         averaged = [entry for entry in levelled if average in entry.scores]
-        # The sets of tasks that entries have; an empty one if an entry has only the average.
+        # The tasks of each entry, as a set of sets; an empty one if an entry has only the average.
         task_sets = {all_tasks.intersection(entry.scores) for entry in averaged}
         nonempty = task_sets - {frozenset()}
         common = all_tasks.intersection(*nonempty)
 
-        # Averages stay if all are over the same tasks. An average alone is taken to be over all
-        # tasks, so it can only be compared with averages over all of them.
-        if nonempty <= {common} and (common == all_tasks or frozenset() not in task_sets):
+        # Averages stay if all are over the same tasks. An average without tasks is taken to be over
+        # all tasks, so it can only be compared with averages over all of them.
+        are_equal = nonempty <= {common}
+        if are_equal and (common == all_tasks or frozenset() not in task_sets):
             continue
         common_tasks = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, common_tasks)
@@ -619,19 +637,20 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
     The entries that are means also get the deviation over their members.
     """
     by_label = {entry.label: _with_average(entry, average, tasks) for entry in entries}
-    averaged = []
+    averaged_entries = []
     for entry in entries:
-        new = by_label[entry.label]
-        members = [by_label[name].scores.get(average) for name in entry.members]
-        _, deviation = mean_and_deviation(members)
-        if average in new.scores and deviation is not None:
-            new = replace(new, deviations={**new.deviations, average: deviation})
-        averaged.append(new)
-    return averaged
+        averaged = by_label[entry.label]
+        member_averages = [by_label[name].scores.get(average) for name in entry.members]
+        _, deviation = mean_and_deviation(member_averages)
+        if average in averaged.scores and deviation is not None:
+            averaged = replace(averaged, deviations={**averaged.deviations, average: deviation})
+        averaged_entries.append(averaged)
+    return averaged_entries
 
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
-    """Return the entry with its average over ``tasks``, or without one if it lacks any of them."""
+    """Return the entry with its average over ``tasks``, or without one if it lacks a task."""
+    # The interval and the deviation of the old average do not hold for the new one.
     numbers: dict[str, Any] = {}
     for name in ("scores", "intervals", "deviations"):
         numbers[name] = dict(getattr(entry, name))
@@ -647,15 +666,16 @@ def _require_common(
     entries: Sequence[Entry], reference: Entry | None, columns: Sequence[str]
 ) -> None:
     """Raise ConfigError if no entry besides the reference has any of the columns."""
-    others = [entry for entry in entries if entry is not reference]
-    measures = measures_of(others)
+    compared = [entry for entry in entries if entry is not reference]
+    measures = measures_of(compared)
     if not measures.isdisjoint(columns):
         return
-    others_have = "; ".join(f"{entry.label} has {_names(entry)}" for entry in others)
-    others_have = others_have or "there is one entry only"
+    others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
+    if not compared:
+        others_have = "there is one entry only"
     if reference is not None:
         raise ConfigError(
-            f"nothing to compare: {reference.label} has {_names(reference)}; {others_have}",
+            f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
             hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
         )
     hint = "score the run first: simcse eval sts --model RUN"
@@ -664,5 +684,5 @@ def _require_common(
     raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {others_have}", hint=hint)
 
 
-def _names(entry: Entry) -> str:
+def _measure_names(entry: Entry) -> str:
     return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"

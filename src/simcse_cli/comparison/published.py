@@ -23,14 +23,14 @@ from simcse_cli.results.columns import MTEB_PREFIX, columns, is_score
 from simcse_cli.results.report import Column, ColumnKind, Outcome, Report
 
 _FOLDER = files("simcse_cli") / "resources" / "published"
-_PREFIXES = ("simcse", "v1", "repro", "nc", "repo")
+_SOURCE_ORDER = ("simcse", "v1", "repro", "nc", "repo")
 _REQUIRED_KEYS = ("id", "source", "label", "title", "columns", "rows")
 _FORMAT_HINT = "docs/compare.md shows the format of a table"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A document: ``short`` for table headings, ``citation`` in full."""
+    """A document: its ``short`` name, for headings of tables, and its full ``citation``."""
 
     short: str
     citation: str
@@ -62,7 +62,10 @@ class AverageException:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line as printed, with a value for each column of the table; a blank cell is None."""
+    """One row as printed, with a value for each column of the table; a blank cell is None.
+
+    If ``measures`` is not empty, it replaces the measures of the table's columns for this row.
+    """
 
     name: str
     values: tuple[float | None, ...]
@@ -84,7 +87,7 @@ class PublishedSystem:
 
     @property
     def label(self) -> str:
-        """The name, with its group where it has one; accepted wherever a row is named."""
+        """The name and the group, if it has one; ``--row`` takes it in place of the name."""
         return f"{self.name} ({self.group})" if self.group else self.name
 
 
@@ -93,8 +96,9 @@ class PublishedTable:
     """One published table.
 
     ``systems`` says what counts as one system, with which a run is compared: a row, a column, or a
-    single cell (if the columns are conditions of one measure). ``unit`` is ``points`` for numbers
-    that are printed x100, else ``plain``.
+    single cell (if the columns are conditions of one measure). ``measures`` holds the measure of
+    each column, if they are known. ``unit`` is ``points`` if numbers are printed x100, otherwise
+    ``plain``.
     """
 
     id: str
@@ -116,6 +120,7 @@ class PublishedTable:
         systems = []
         for line in self._lines():
             scores: dict[str, float] = {}
+            # A table may leave its measures out; then there is nothing to compare.
             for measure, printed in zip(line.measures, line.values, strict=False):
                 value = self.scaled(printed, measure)
                 if measure is not None and value is not None:
@@ -126,7 +131,7 @@ class PublishedTable:
         return systems
 
     def _lines(self) -> Iterator[TableRow]:
-        """Yield a row with its measures for each system, whatever the layout of the table."""
+        """Yield one row for each system, with its measures, whatever the layout of the table."""
         if self.systems == "columns":
             # Only tables of MTEB have a column for each system; their rows are tasks.
             measures = tuple(MTEB_PREFIX + row.name for row in self.rows)
@@ -144,9 +149,12 @@ class PublishedTable:
                     yield replace(row, name=name, values=(value,), measures=(measure,))
 
     def system(self, name: str, *, group: str | None = None) -> PublishedSystem:
-        """Return the system of this name; upper case, spaces and punctuation do not matter."""
+        """Return the system of this name; upper case, spaces and punctuation do not matter.
+
+        ``group`` is needed if several groups have a system of this name.
+        """
         wanted = _plain(name)
-        labels: dict[str, str] = {}
+        labels: dict[str, str] = {}  # from a simplified label to the label as printed
         matches = []
         for system in self.all_systems():
             if group is not None and _plain(system.group or "") != _plain(group):
@@ -179,17 +187,18 @@ class PublishedTable:
 
     def stored(self, row: TableRow) -> dict[str, float | None]:
         """Return the cells of a row by column, as fractions or plain numbers."""
-        cells = zip(self.columns, self.cell_measures(row.measures), row.values, strict=True)
+        cells = zip(self.columns, self.cell_measures(row), row.values, strict=True)
         return {column: self.scaled(value, measure) for column, measure, value in cells}
 
-    def cell_measures(self, of_row: Sequence[str | None] = ()) -> Sequence[str | None]:
-        """Return the measure of each column, or None where it is unknown.
+    def cell_measures(self, row: TableRow | None = None) -> Sequence[str | None]:
+        """Return the measure of each column, or None if it is unknown.
 
-        ``of_row`` holds the measures of a row that has measures of its own.
+        A row may replace the measures of the columns.
         """
         if self.systems == "columns":
             return [None] * len(self.columns)
-        return of_row or self.measures or [None] * len(self.columns)
+        measures = row.measures if row is not None and row.measures else self.measures
+        return measures or [None] * len(self.columns)
 
     def scaled(self, value: float | None, measure: str | None) -> float | None:
         """Return a printed number as it is stored: points as a fraction, others unchanged."""
@@ -206,19 +215,20 @@ def table_ids() -> list[str]:
     names = []
     for entry in _FOLDER.iterdir():
         file = Path(entry.name)
-        if file.suffix == ".yaml" and file.stem[0] != "_":
+        if file.suffix == ".yaml" and file.stem[0] != "_":  # _sources.yaml is no table
             names.append(file.stem)
 
-    def by_source(table_id: str) -> tuple[int, str, int]:
-        prefix, _, number = table_id.partition(".")
+    def place_in_order(table_id: str) -> tuple[int, str, int]:
+        prefix, _, number = table_id.partition(".")  # such as simcse.5 or simcse.D.1
         # The successors of SimCSE have one table each, named after the method; they come last.
-        if prefix not in _PREFIXES:
-            return len(_PREFIXES), table_id, 0
+        if prefix not in _SOURCE_ORDER:
+            return len(_SOURCE_ORDER), table_id, 0
         # Within a source, tables with plain numbers come before those with letters (D.1, D.2).
         digits = re.sub(r"\D", "", number)
-        return _PREFIXES.index(prefix), re.sub(r"\d", "", number), int(digits or 0)
+        letters = re.sub(r"\d", "", number)
+        return _SOURCE_ORDER.index(prefix), letters, int(digits or 0)
 
-    return sorted(names, key=by_source)
+    return sorted(names, key=place_in_order)
 
 
 @cache
@@ -255,13 +265,13 @@ def _shipped(name: str) -> Any:
 
 
 def _build(content: Any, place: str) -> PublishedTable:
-    """Return the table in the content of a YAML file; DataError if its format is wrong."""
-    known = content if isinstance(content, dict) else {}
-    missing = [key for key in _REQUIRED_KEYS if key not in known]
+    """Return a table from the content of its YAML file; raise DataError if the format is wrong."""
+    present = content if isinstance(content, dict) else {}
+    missing = [key for key in _REQUIRED_KEYS if key not in present]
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
     source_id = str(content["source"])
-    # A source that the package does not know is cited as it is written.
+    # If the table names a document that is not shipped, its words are the citation.
     source = asdict(sources().get(source_id, Source(short=source_id, citation=source_id)))
     table: PublishedTable = checked(
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT

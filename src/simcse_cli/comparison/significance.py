@@ -27,11 +27,11 @@ EXAMPLES: dict[TestedSuite, str] = {"sts": "pairs", "transfer": "examples"}
 
 @dataclass(frozen=True)
 class TaskTest:
-    """A candidate against the baseline on one task, or on the mean over tasks.
+    """The test of a candidate against the baseline on one task, or on the mean over tasks.
 
-    ``p_corrected`` is corrected over the tests of both suites, ``p_mcnemar_corrected`` over all of
-    McNemar's tests. McNemar's test is of one transfer task with one seed on each side; a mean over
-    tasks has no discordant examples.
+    ``p_corrected`` is corrected for the number of tests in both suites, ``p_mcnemar_corrected`` for
+    the number of McNemar's tests. There is a ``discordance``, and so a test of McNemar, only for a
+    transfer task with one seed on each side.
     """
 
     suite: TestedSuite
@@ -73,27 +73,27 @@ def run_tests(
     """Return the tests of each system against the baseline, with corrected p-values."""
     resampling = {"n_resamples": options.resamples, "seed": options.seed}
 
-    def of_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
+    def bootstrap_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
         aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
         metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
         return bootstrap.paired_bootstrap(
             samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **resampling
         )
 
-    def of_classes(shared: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
+    def bootstrap_classes(samples: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
         # One seed on each side gives counts, several seeds give the hits of each seed.
-        if all(isinstance(counts, Discordance) for counts in shared.values()):
-            return bootstrap.paired_accuracy_bootstrap(shared, **resampling)
-        return bootstrap.paired_mean_bootstrap(shared, by_seed=by_seed, **resampling)
+        if all(isinstance(sample, Discordance) for sample in samples.values()):
+            return bootstrap.paired_accuracy_bootstrap(samples, **resampling)
+        return bootstrap.paired_mean_bootstrap(samples, by_seed=by_seed, **resampling)
 
     pairs = comparison.systems("pair_scores")
     predictions = comparison.systems("predictions")
     for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
         if remark is not None:
             progress.warn(remark)
-    sts = _Suite("sts", AVERAGE, examples.read_pair_scores, shared_pairs, of_pairs)
+    sts = _Suite("sts", AVERAGE, examples.read_pair_scores, shared_pairs, bootstrap_pairs)
     transfer = _Suite(
-        "transfer", TRANSFER_AVERAGE, examples.read_predictions, _shared_classes, of_classes
+        "transfer", TRANSFER_AVERAGE, examples.read_predictions, _shared_classes, bootstrap_classes
     )
     tests = _run_suite(sts, pairs, progress) + _run_suite(transfer, predictions, progress)
     return _corrected(tests, options.correction)
@@ -106,8 +106,10 @@ class _Suite:
     Attributes:
         average: name of the mean over its tasks.
         read: reads the examples of a result.
-        share: returns the examples of each task that both systems have.
-        test: tests on these; it also gets the baseline, and whether its seeds are paired.
+        share: from the examples of a candidate and of the baseline, makes a sample of each task
+            that both systems have.
+        test: tests these samples; it also gets an entry of the baseline, and whether the seeds of
+            the two systems are paired.
     """
 
     name: TestedSuite
@@ -121,7 +123,7 @@ class _Suite:
 
 
 def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
-    """Return the tests of one suite, and warn about systems that share no task with the first."""
+    """Return the tests of all systems against the first one, the baseline, on one suite."""
     if len(systems) < 2:
         return []
     baseline, *candidates = systems
@@ -141,7 +143,10 @@ def _tests_of(
     suite: _Suite,
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of a candidate on each task, and on the mean if there are several tasks."""
+    """Return the tests of a candidate on each task, and on their mean if there are several.
+
+    Warn if the two systems share no task.
+    """
     ordered, by_seed = candidate.in_order_of(baseline)
     shared = suite.share(suite.seeds_of(ordered), baseline_examples)
     if not shared:
@@ -149,38 +154,42 @@ def _tests_of(
             f"{candidate.label} and {baseline.label} share no task with the same examples: "
             "not tested"
         )
-    # A task that was used to choose a model is no test of it; `chosen_notes` names such tasks.
+    # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
     if suite.name == "sts":
         for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
             shared.pop(name, None)
     if not shared:
         return []
 
-    tests, mean = suite.test(shared, baseline.members[0][0], by_seed)
+    baseline_entry, _ = baseline.members[0]
+    tests, test_of_mean = suite.test(shared, baseline_entry, by_seed)
     if len(tests) > 1:
-        tests[suite.average] = mean
+        tests[suite.average] = test_of_mean
     task_tests = []
-    for name, outcome in tests.items():
+    for name, test in tests.items():
         sample = shared.get(name)
-        discordant = sample if isinstance(sample, Discordance) else None
+        discordance = sample if isinstance(sample, Discordance) else None
         task_tests.append(
-            TaskTest(suite.name, candidate.label, baseline.label, name, outcome, discordant)
+            TaskTest(suite.name, candidate.label, baseline.label, name, test, discordance)
         )
     return task_tests
 
 
-def _shared_tasks(candidate: Seeds, baseline: Seeds, same: Callable[..., bool]) -> list[str]:
-    """Return the tasks whose examples are the same in all seeds of both systems."""
+def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., bool]) -> list[str]:
+    """Return the tasks whose examples are the same in all seeds of both systems.
+
+    ``are_same`` tells whether two seeds have the same examples of a task.
+    """
     first = baseline[0]
     tasks = []
     for task in first:
-        if all(same(seed, first, task) for seed in (*candidate, *baseline)):
+        if all(are_same(seed, first, task) for seed in (*candidate, *baseline)):
             tasks.append(task)
     return tasks
 
 
 def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
-    """Return the pairs of each task that both systems have scored, subset by subset."""
+    """Return a sample for each subset of each task that both systems have scored."""
     shared: dict[str, list[bootstrap.PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []
@@ -194,9 +203,10 @@ def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.
 
 
 def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
-    """Return the discordance of each task; with several seeds, the hits of each seed instead.
+    """Return the discordance of each task that both systems have.
 
-    The hits are an array ``(seeds, n)`` for each of the two systems.
+    If a system has several seeds, the value is instead a pair of arrays ``(seeds, n)``, which tell
+    for the candidate and the baseline which examples each seed gets right.
     """
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):
@@ -208,27 +218,27 @@ def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
     return shared
 
 
-def _corrected(found: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
+def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTest]:
     """Return the tests with corrected p-values.
 
     The bootstrap tests and the McNemar tests are corrected separately.
     """
-    p_values = bootstrap.adjust([task_test.test.p_decisive for task_test in found], correction)
-    all_mcnemar = (task_test.p_mcnemar for task_test in found)
-    mcnemar_p_values = [p_value for p_value in all_mcnemar if p_value is not None]
-    mcnemar_corrected = iter(bootstrap.adjust(mcnemar_p_values, correction))
-    corrected = []
-    for task_test, p_corrected in zip(found, p_values, strict=True):
-        test = replace(task_test, p_corrected=p_corrected)
+    p_values = bootstrap.adjust([test.test.p_decisive for test in tests], correction)
+    mcnemar_p_values = [test.p_mcnemar for test in tests]
+    existing = [p_value for p_value in mcnemar_p_values if p_value is not None]
+    mcnemar_corrected = iter(bootstrap.adjust(existing, correction))
+    corrected_tests = []
+    for test, p_corrected in zip(tests, p_values, strict=True):
+        corrected = replace(test, p_corrected=p_corrected)
         if test.discordance is not None:
-            test = replace(test, p_mcnemar_corrected=next(mcnemar_corrected))
-        corrected.append(test)
-    return corrected
+            corrected = replace(corrected, p_mcnemar_corrected=next(mcnemar_corrected))
+        corrected_tests.append(corrected)
+    return corrected_tests
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each system, on its mean over the tasks or on its only task."""
-    # The dictionary keeps the last test of each system, which is that of the mean, if any.
+    """Return a sentence for each candidate: on its mean over the tasks, or on its only task."""
+    # The dictionary keeps the last test of a candidate. If the mean was tested, that came last.
     last_tests = {(test.suite, test.candidate): test for test in tests}
     count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
@@ -236,14 +246,14 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
         p_value = test.p_corrected
         if p_value is None:
             p_value = test.test.p_decisive
-        words = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
+        verdict = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
         basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
-        sentences.append(f"{test.candidate}: {words} ({basis})")
+        sentences.append(f"{test.candidate}: {verdict} ({basis})")
     return sentences
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return a note for each system on the tasks that are not tested, as they chose its model."""
+    """Return a note for each system with tasks that chose its model, and so are not tested."""
     # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
@@ -263,7 +273,7 @@ def tests_tables(
     sts = [test for test in tests if test.suite == "sts"]
     transfer = [test for test in tests if test.suite == "transfer"]
 
-    # The columns, with those of seeds only where some system has several.
+    # There are columns on seeds only if some system has several seeds.
     has_seeds = any(test.test.p_seeds is not None for test in tests)
     keys = ["candidate", "measure", "n_pairs", "difference", "low", "high", "p_value"]
     if has_seeds:
@@ -271,7 +281,7 @@ def tests_tables(
     keys.append("p_corrected")
     headings = {"candidate": "system", "measure": "task", "p_corrected": f"p ({correction})"}
 
-    # The note says how the p values were found.
+    # The note says how the p-values were computed.
     resampled = (
         f"paired bootstrap over examples, {n_resamples:,} resamples, two-sided; "
         f"{correction} correction, tests: {len(tests)}"
@@ -284,7 +294,7 @@ def tests_tables(
             "and it is corrected"
         )
 
-    # One table a suite; accuracies get McNemar's exact test as well.
+    # The table of accuracies has McNemar's exact test as well.
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"

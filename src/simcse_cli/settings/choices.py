@@ -45,7 +45,7 @@ Batches = StrEnum(
         "NO_DUPLICATES": "no-duplicates",
     },
 )
-"""Batches: shuffled rows; the same with equal texts masked in the loss; or no text twice."""
+"""Batches: shuffled rows; shuffled rows with equal texts masked in the loss; or no text twice."""
 ServedEncoder = StrEnum("ServedEncoder", "FIRST SECOND")
 DropoutMode = StrEnum("DropoutMode", "INDEPENDENT FIXED NONE")
 Negatives = StrEnum(
@@ -60,7 +60,7 @@ ContrastBlock = StrEnum("ContrastBlock", "AA PP")
 Fill = StrEnum("Fill", "ARGMAX SAMPLE")
 """How a masked language model fills a mask: the likeliest token, or one drawn from its softmax."""
 TemplateBias = StrEnum("TemplateBias", "TRAIN TEST BOTH OFF")
-"""When to subtract the state of a template without a sentence (PromptBERT)."""
+"""When to subtract the mask state of the template without a sentence (PromptBERT)."""
 DistillTarget = StrEnum("DistillTarget", "SIMILARITIES COSINE MSE")
 LoraSave = StrEnum("LoraSave", "MERGED ADAPTER")
 Tracker = StrEnum("Tracker", "TENSORBOARD WANDB TRACKIO MLFLOW")

@@ -54,6 +54,7 @@ DEVICE_HELP = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 
 
 def pinned(model: str, revision: str | None) -> str:
+    """Return the name of a model with its revision, ``NAME@REVISION``, if there is one."""
     if revision is None:
         return model
     return f"{model}@{revision}"
@@ -364,12 +365,12 @@ class TrainConfig(TableOptions):
 
     @property
     def has_dev_score(self) -> bool:
-        """Whether anything scores the model during training; without it the last model is kept."""
+        """Whether dev data scores the model during training; if not, the last model is kept."""
         return bool(self.dev_file or self.dev_split) or self.dev_suite is not DevSuite.FILE
 
     @property
     def effective_temperature(self) -> float:
-        """The temperature in use: 0.05 for cosine, 1 (none) for the dot product, unless given."""
+        """The temperature of the loss; by default 0.05 for cosine, 1 for the dot product."""
         if self.temperature is not None:
             return self.temperature
         if self.similarity is Similarity.COSINE:
@@ -377,7 +378,7 @@ class TrainConfig(TableOptions):
         return 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        # Convert choices to plain values, and a list of one file to the file, as YAML has them.
+        """Return the settings as YAML has them: choices as texts, one file without a list."""
         values = asdict(self)
         for name, value in values.items():
             if isinstance(value, StrEnum):

@@ -23,41 +23,42 @@ def convert(value: Any, kind: Any, place: str) -> Any:
     """Convert a value to ``kind``, the annotation of a setting, or raise ConfigError.
 
     Spellings of YAML and of environment variables are accepted: "1e-5" is a number, "yes" is true,
-    and a single value is a list of one. ``place`` names the setting in messages, and where it was
-    found.
+    and a single value is a list of one. ``place`` begins the message of an error: it names the
+    setting, and where the value was found.
     """
-    # Take the annotation apart: whether None is allowed, the type, and the type of its items.
-    options = (kind,)
+    # For ``list[str] | None`` the type beside None is list[str], and the plain type is list.
+    types = (kind,)
     if get_origin(kind) is UnionType:
-        options = get_args(kind)
-    may_be_null = NoneType in options
-    wanted = next(option for option in options if option is not NoneType)
-    plain = get_origin(wanted) or wanted
+        types = get_args(kind)
+    may_be_null = NoneType in types
+    type_beside_none = next(one for one in types if one is not NoneType)
+    plain = get_origin(type_beside_none) or type_beside_none
 
     if may_be_null and (value is None or is_null(value, plain)):
         return None
     if value is None:
         raise ConfigError(f"{place} needs a value")
     try:
-        return _converted(value, plain, get_args(wanted))
+        return _converted(value, plain, get_args(type_beside_none))
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise _misfit(value, wanted, place) from None
+        raise _misfit(value, type_beside_none, place) from None
 
 
 def is_null(value: Any, kind: type = str) -> bool:
     """Tell whether a text spells None, unless it is one of the choices of ``kind``."""
     if not isinstance(value, str) or value.lower() not in ("none", "null", ""):
         return False
-    return not (issubclass(kind, StrEnum) and value in list(kind))  # --head none is a value
+    is_choice = issubclass(kind, StrEnum) and value in list(kind)  # such as --head none
+    return not is_choice
 
 
 def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
-    """Convert a value to ``kind``, a container of ``items`` or a plain type.
+    """Convert a value to the type ``kind``; raise an error that ``convert`` catches if it misfits.
 
-    An exception of any of the types that ``convert`` catches means that the value does not fit.
+    ``items`` holds the types of the items if ``kind`` is a list or tuple.
     """
     if issubclass(kind, StrEnum):
-        # YAML reads some words as true or false, which may be choices here.
+        # YAML reads words such as "on" as true or false. If one is a choice, take it instead.
         if isinstance(value, bool):
             value = next((word for word in kind if _SPELLINGS.get(word) is value), value)
         return kind(str(value))
@@ -85,7 +86,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     if not isfinite(number) or (kind is int and not number.is_integer()):
         raise ValueError(value)
     if kind is int and isinstance(value, int):
-        return value  # as it is: a float could lose digits
+        return value  # unchanged, since a large number loses digits as a float
     return kind(number)
 
 
@@ -94,10 +95,10 @@ def _misfit(value: Any, kind: Any, place: str) -> ConfigError:
     plain = get_origin(kind) or kind
     choices: list[str] = []
     needed = _NEEDED.get(plain, f"a value of type {plain.__name__}")
-    item, *_ = get_args(kind) or (kind,)
-    if isinstance(item, type) and issubclass(item, StrEnum):
-        choices = list(item)
-        needed = f"{'one' if item is kind else 'some'} of {', '.join(choices)}"
+    item_kind, *_ = get_args(kind) or (kind,)  # for a list, the type of its items
+    if isinstance(item_kind, type) and issubclass(item_kind, StrEnum):
+        choices = list(item_kind)
+        needed = f"{'one' if item_kind is kind else 'some'} of {', '.join(choices)}"
     hint = did_you_mean(str(value)[:80], choices)
     return ConfigError(f"{place} {repr(value)[:80]}, need {needed}", hint=hint)
 

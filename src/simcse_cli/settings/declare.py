@@ -22,12 +22,12 @@ SEED_RANGE = {"min": 0, "max": LARGEST}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a field has beyond its type and default: flags, help, range and rules.
+    """What a setting has beyond its type and default: flags, help, range and rules.
 
     Rules between settings are declared here and checked by ``check_rules``. The condition of a rule
-    is ``name`` (the setting has a value), ``name=value``, or ``name~part`` (its text contains the
-    part). ``!=`` and ``!~`` are the opposites, and ``|`` joins alternatives. ``needs`` may be a
-    mapping from conditions to reasons.
+    is ``name`` (the setting ``name`` has a value), ``name=value``, or ``name~part`` (its text
+    contains the part). ``!=`` and ``!~`` are the opposites, and ``|`` joins alternatives. ``needs``
+    is a condition, or a mapping from conditions to reasons.
     """
 
     help: str
@@ -49,8 +49,8 @@ class Setting:
     needs: str | Mapping[str, str] = field(default_factory=dict)
     enables: tuple[str, ...] = ()  # settings that have no effect without this one
     excludes: tuple[str, ...] = ()  # settings without effect beside this one; ALL: all but force
-    because: str = ""  # the reason, which ends "has no use with --this, ..."
-    recorded: bool = False  # whether the record of an output has it
+    because: str = ""  # the reason, which ends the message "has no use with --this, ..."
+    recorded: bool = False  # whether the record of an output has the setting
     unsaid: tuple[Any, ...] = ()  # values that the record leaves out, as older records do
 
 
@@ -62,8 +62,8 @@ def setting(
 ) -> Any:
     """Return a dataclass field with its ``Setting``.
 
-    The default ``...`` makes the field required. A default that is a function is called to make the
-    value of each object.
+    ``details`` are further fields of ``Setting``. The default ``...`` makes the setting required. A
+    default that is a function is called for each object to make its value.
     """
     metadata = {"setting": Setting(help, flags, **details)}
     if default is ...:
@@ -82,26 +82,29 @@ def columns_setting(
 
 
 Declared = dict[str, tuple[Field[Any], Setting]]
-"""The fields and the settings of dataclasses, by name."""
+"""From the name of a setting to its dataclass field and its ``Setting``."""
 
 
 def settings_of(group: Any) -> Declared:
-    """Return the settings of a dataclass by name, its own before inherited ones."""
+    """Return the settings of a dataclass by name; inherited ones come last."""
     return _settings_of(group)
 
 
-@cache  # each group is asked for several times in every call of the program
+@cache  # every call of the program asks for the same dataclasses several times
 def _settings_of(group: Any) -> Declared:
     by_name = {f.name: (f, f.metadata["setting"]) for f in fields(group) if "setting" in f.metadata}
     inherited: Declared = {}
     if is_dataclass(group.__base__):
         inherited = settings_of(group.__base__)
-    own_names = [name for name in by_name if name not in inherited]
-    return {name: by_name[name] for name in [*own_names, *inherited]}
+    new_names = [name for name in by_name if name not in inherited]
+    return {name: by_name[name] for name in [*new_names, *inherited]}
 
 
 def recorded(values: Any) -> dict[str, Any]:
-    """Return the values of the settings marked ``recorded``, without values in ``unsaid``."""
+    """Return the values that the record of an output has, by the names of their settings.
+
+    ``values`` is an object of a dataclass of settings.
+    """
     group: type = type(values)
     by_name = {}
     for name, (_, details) in settings_of(group).items():
@@ -112,6 +115,7 @@ def recorded(values: Any) -> dict[str, Any]:
 
 
 def flag(group: type, name: str) -> str:
+    """Return the long flag of a setting of a dataclass."""
     return flag_of(name, settings_of(group)[name][1])
 
 
@@ -119,7 +123,7 @@ def flag_of(name: str, details: Setting) -> str:
     """Return the long command-line flag of a setting, given its name and its ``Setting``."""
     for text in details.flags:
         if text.startswith("--"):
-            return text.partition("/")[0]
+            return text.partition("/")[0]  # the first half of --header/--no-header
     return "--" + name.replace("_", "-")
 
 
@@ -130,7 +134,7 @@ _CONDITION = re.compile(r"(\w+)(?:(!?[=~])(.*))?")
 def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
     """Tell whether the user has set a setting to another value than its default.
 
-    If its environment variable is set, the value may come from there, so it does not count.
+    The answer is no if its environment variable is set, since the value may come from there.
     """
     declared_field, details = declared[name]
     default = declared_field.default
@@ -141,7 +145,10 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
-    """Raise UsageError with ``reason`` for the first of these settings that was chosen."""
+    """Raise UsageError with ``reason`` for the first named setting that is not at its default.
+
+    ``values`` is an object of a dataclass of settings.
+    """
     group: type = type(values)
     declared = settings_of(group)
     for name in names:
@@ -154,13 +161,13 @@ def check_values(
 ) -> None:
     """Raise an error for a setting whose value is not allowed.
 
-    A ConfigError is raised for a number that is out of range, not finite or beyond 64 bits, and for
-    a folder called ``-``; a UsageError for a text that does not have the setting's ``form``.
-    ``place_of`` names a setting in messages.
+    This is a ConfigError for a number that is out of range, not finite or beyond 64 bits, and for a
+    folder called ``-``. It is a UsageError for a text that does not match the ``form`` of the
+    setting. ``place_of`` returns the name of a setting in messages.
     """
     for name, (_, details) in declared.items():
-        # Check texts by their form, numbers by their range.
         value = values.get(name)
+        # ``-`` stands for stdin or stdout, which are no folders.
         if details.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(
                 f"{flag_of(name, details)} -: need a folder, which standard output is not"
@@ -192,13 +199,18 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first chosen setting that has no effect, given the others."""
+    """Raise UsageError for the first setting without effect, if the user has chosen it.
+
+    Whether a setting has an effect depends on the values of the other settings. ``place_of``
+    returns the name of a setting in messages.
+    """
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, details) in declared.items():
         if name in chosen:
             _check_needs(name, declared, values, place_of)
 
-        # With a value, the setting excludes others; without one, it does not enable others.
+        # If this setting has a value, the settings that it excludes have no use. Otherwise the
+        # settings that it enables have no use.
         unused: Collection[str] = details.enables
         preposition = "without"
         if values.get(name):
@@ -215,7 +227,7 @@ def check_rules(
 def _check_needs(
     name: str, declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf
 ) -> None:
-    """Raise UsageError if a condition under which a chosen setting has an effect is not met."""
+    """Raise UsageError if a condition without which a setting has no effect is not met."""
     details = declared[name][1]
     for condition, reason in _needs(details):
         if not _holds(condition, values):
@@ -224,10 +236,11 @@ def _check_needs(
 
 
 def _no_use(place: str, phrase: str, reason: str) -> UsageError:
-    what = f"has no use {phrase}"
+    """Return the error for a setting at ``place`` without effect; the reason may be empty."""
+    message = f"has no use {phrase}"
     if reason:
-        what += f", {reason}"
-    return UsageError(what, option=place)
+        message += f", {reason}"
+    return UsageError(message, option=place)
 
 
 def rules_of(name: str, declared: Declared) -> list[str]:
@@ -258,7 +271,7 @@ def _needs(details: Setting) -> Iterable[tuple[str, str]]:
 
 
 def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
-    """Yield name, sign and text of each alternative of a condition."""
+    """Yield the name, the sign (which may be empty) and the text of each alternative."""
     for part in condition.split("|"):
         match = _CONDITION.fullmatch(part)
         if match is None:
@@ -269,7 +282,7 @@ def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    ``Setting`` explains the signs.
+    The sign ``=`` asks for an equal text, ``~`` for a part of it, and no sign for any value.
     """
     for name, sign, text in _parts(condition):
         value = values.get(name)
@@ -279,22 +292,23 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
             matches = text in str(value).lower()
         else:
             matches = text == str(value)
-        # A sign that starts with ``!`` negates.
-        if matches is not sign.startswith("!"):
+        is_negated = sign.startswith("!")
+        if matches is not is_negated:
             return True
     return False
 
 
 def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
     """Put an unmet condition into words, such as ``without --dedup near or --leak-near``."""
-    # All alternatives of a condition have the same sign, so the first one decides the wording.
+    # All alternatives of a condition have the same sign, so that of the first one is enough.
     parts = list(_parts(condition))
     flags = []
     for name, _, text in parts:
         place = place_of(name, declared[name][1])
         joint = "=" if place.startswith("--set ") else " "
         flags.append(f"{place}{joint}{text}" if text else place)
-    preposition = "with" if parts[0][1].startswith("!") else "without"
+    _, first_sign, _ = parts[0]
+    preposition = "with" if first_sign.startswith("!") else "without"
     return f"{preposition} {' or '.join(flags)}"
 
 
@@ -303,16 +317,17 @@ def check_keys(
 ) -> dict[str, Any]:
     """Return the values by the names of settings; raise ConfigError for an unknown key.
 
-    If ``valid`` maps names to flags, a key may also be spelled as the flag.
+    ``valid`` holds the names. If it maps them to flags, a key may also be spelled as the flag.
+    ``place`` begins the message.
     """
     names = list(valid)
-    by_key: dict[str, str] = {}
+    name_by_flag: dict[str, str] = {}
     if isinstance(valid, Mapping):
-        by_key = {option.lstrip("-").replace("-", "_"): name for name, option in valid.items()}
+        name_by_flag = {text.lstrip("-").replace("-", "_"): name for name, text in valid.items()}
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
-        name = by_key.get(name, name)
+        name = name_by_flag.get(name, name)
         if name not in names:
             known = f"known keys: {', '.join(sorted(names))}"
             hint = did_you_mean(name, names, known, cutoff=0.5)
@@ -322,7 +337,10 @@ def check_keys(
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return values by the names of a dataclass's settings, converted to their types."""
+    """Return values by the names of a dataclass's settings, converted to the types of these.
+
+    ``place`` names the source of the values in messages.
+    """
     hints = get_type_hints(group)
     checked = check_keys(values, _flags(settings_of(group)), place=place)
     for name, value in checked.items():
@@ -331,18 +349,19 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each of the dataclasses, made from values by name.
+    """Return an object of each of the dataclasses, made from values by the names of settings.
 
-    The values are checked in the same way as the options of a command.
+    The values are checked like the options of a command. ``place`` names their source in messages.
     """
     declared: Declared = {}
     for group in groups:
         declared |= settings_of(group)
-    given = check_keys(values, _flags(declared), place=place)
+    by_name = check_keys(values, _flags(declared), place=place)
     built: list[Any] = []
     all_values: dict[str, Any] = {}
     for group in groups:
-        group_values = {name: value for name, value in given.items() if name in settings_of(group)}
+        names = settings_of(group).keys()
+        group_values = {name: value for name, value in by_name.items() if name in names}
         options = group(**coerce_settings(group, group_values, place=place))
         all_values |= vars(options)
         built.append(options)

@@ -34,9 +34,9 @@ def shipped_recipes(kind: str = "recipes") -> list[str]:
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping in a YAML file, or in a shipped file of a ``kind`` given by its bare name.
+    """Return the mapping in a YAML file, which ``name`` gives as a path or as the name of a recipe.
 
-    The kinds are ``recipes`` and ``sweeps``.
+    A name is looked up among the shipped files of a ``kind``: ``recipes`` or ``sweeps``.
     """
     path = Path(name)
     shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
@@ -64,45 +64,44 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
     """Return the ``KEY=VALUE`` items of ``--set`` as a mapping; values are parsed as YAML."""
     values: dict[str, Any] = {}
     for item in items:
-        key, equals, value = item.partition("=")
-        if not equals:
+        key, equals_sign, value = item.partition("=")
+        if not equals_sign:
             raise UsageError(f"{item!r}; need KEY=VALUE", option="--set")
         values[key.strip().replace("-", "_")] = parse_yaml(value, f"--set {item}")
     return values
 
 
 def environment_settings() -> dict[str, Any]:
-    """Return the settings given as ``SIMCSE_<NAME>``; other variables are ignored.
-
-    ``SIMCSE_DATA``, the data folder of all commands, is not read here: ``resolve_config`` uses it
-    if a dev suite needs it. ``options`` is a mapping, so no variable gives it.
-    """
+    """Return the settings in variables ``SIMCSE_<NAME>`` by name; other variables are ignored."""
     kinds = get_type_hints(TrainConfig)
-    given = {}
+    settings = {}
     for field in fields(TrainConfig):
         variable = ENVIRONMENT_PREFIX + field.name.upper()
         value = os.environ.get(variable)
+        # ``options`` is a mapping, which no variable can hold. ``data_dir`` has the variable
+        # SIMCSE_DATA, which ``resolve_config`` reads only if a dev suite needs the folder.
         if value and field.name not in ("options", "data_dir"):
-            given[field.name] = convert(value, kinds[field.name], variable)
-    return given
+            settings[field.name] = convert(value, kinds[field.name], variable)
+    return settings
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable that gives no setting, with the one that was probably meant.
+    """Yield each variable that looks like a mistyped setting, and the variable probably meant.
 
-    ``SIMCSE_BATCHSIZE`` comes with ``SIMCSE_BATCH_SIZE``; a variable unlike all is not yielded.
+    For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
     names = [field.name.upper() for field in fields(TrainConfig)]
     for variable in sorted(os.environ):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if name == variable or name in names:
+        has_prefix = name != variable
+        if not has_prefix or name in names:
             continue
         for near in get_close_matches(name, names, n=1, cutoff=0.85):
             yield variable, ENVIRONMENT_PREFIX + near
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables without those that give settings of a run."""
+    """Return the environment variables except those that hold settings of a run."""
     names = {ENVIRONMENT_PREFIX + f.name.upper() for f in fields(TrainConfig)}
     return {name: value for name, value in environment.items() if name not in names}
 
@@ -113,26 +112,26 @@ def resolve_config(
     flags: Mapping[str, Any] | None = None,
     objective_defaults: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> TrainConfig:
-    """Return the settings of a run; later sources override earlier ones.
+    """Return the settings of a run from a recipe, the environment and the flags.
 
-    A flag that is None was not given. ``objective_defaults`` returns the defaults that an objective
-    changes. Only flags may name code.
+    Flags override the environment, which overrides the recipe. A flag that is None was not given.
+    ``objective_defaults`` returns the defaults that the objective of this name changes.
     """
-    # Read the three sources; of these, only the flags may name code.
-    given = {name: value for name, value in (flags or {}).items() if value is not None}
-    typed = coerce_settings(TrainConfig, given, place="command line")
+    given_flags = {name: value for name, value in (flags or {}).items() if value is not None}
+    from_flags = coerce_settings(TrainConfig, given_flags, place="command line")
     from_recipe: dict[str, Any] = {}
     if recipe:
         from_recipe = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
-    environment = environment_settings()
-    require_typed(from_recipe, typed, str(recipe))
-    require_typed(environment, typed, "environment")
+    from_environment = environment_settings()
+    # A recipe or a variable may name code to run only if the flags name it as well.
+    require_typed(from_recipe, from_flags, str(recipe))
+    require_typed(from_environment, from_flags, "environment")
 
-    # Later sources override earlier ones. The objective's options are overridden one by one.
-    merged = from_recipe | environment | typed
+    # Later sources override earlier ones. The options of the objective are overridden one by one.
+    merged = from_recipe | from_environment | from_flags
     options: dict[str, Any] = {}
-    for layer in (from_recipe, environment, typed):
-        options |= layer.get("options", {})
+    for source in (from_recipe, from_environment, from_flags):
+        options |= source.get("options", {})
     if options:
         merged["options"] = options
 
@@ -159,16 +158,19 @@ def dump_yaml(values: Mapping[str, Any]) -> str:
 def span_of_key(text: str, name: str) -> tuple[int, int]:
     """Return the positions in a YAML text where the lines of a top-level key begin and end.
 
-    Without the key, both are the end of the text.
+    If the text does not have the key, both positions are the end of the text.
     """
     root: Any = yaml.compose(text, yaml.SafeLoader)
     for key, value in root.value:
         if key.value == name:
-            # yaml ends a block at the next key, so find the end by its innermost last value.
+            # yaml takes the space before the next key to be part of a block. So the end is that of
+            # the last value in the block, which may be a block again.
             last = value
             while isinstance(last, yaml.CollectionNode) and last.value and not last.flow_style:
-                last = last.value[-1][1] if isinstance(last, yaml.MappingNode) else last.value[-1]
-            # If no line break follows, ``find`` returns -1, and the end is that of the text.
-            end = text.find("\n", last.end_mark.index) + 1
-            return key.start_mark.index, end or len(text)
+                last = last.value[-1]
+                if isinstance(last, tuple):  # the key and the value of a mapping
+                    _, last = last
+            line_break = text.find("\n", last.end_mark.index)
+            end = len(text) if line_break == -1 else line_break + 1
+            return key.start_mark.index, end
     return len(text), len(text)

@@ -1,4 +1,4 @@
-"""The options by which a user describes a table, where its content does not decide.
+"""The options by which a user describes a table if its content does not say enough.
 
 This module imports nothing heavy, to keep ``--help`` fast.
 """
