@@ -434,6 +434,7 @@ def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> Non
             {"rows": [{"name": "small", "values": [1.0], "measures": ["a", "b"]}]},
             "row 'small' has 2 measures, need 1",
         ),
+        ({"measures": ["a", "b"]}, "the table has 2 measures, need 1"),
     ],
 )
 def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], message: str) -> None:

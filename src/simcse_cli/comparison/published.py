@@ -143,7 +143,7 @@ class PublishedTable:
                 yield replace(row, measures=row.measures or self.measures)
         else:
             for row in self.rows:
-                cells = zip(self.columns, row.values, self.measures, strict=True)
+                cells = zip(self.columns, row.values, self.cell_measures(row), strict=True)
                 for column, value, measure in cells:
                     name = f"{row.name}, {column}"
                     yield replace(row, name=name, values=(value,), measures=(measure,))
@@ -276,13 +276,20 @@ def _build(content: Any, place: str) -> PublishedTable:
     table: PublishedTable = checked(
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT
     )
+
+    # Measures may be missing; if they are there, each column has one.
+    parts: list[tuple[str, str, Sequence[Any]]] = []
+    if table.systems != "columns":
+        parts.append(("the table", "measures", table.measures or table.columns))
     for row in table.rows:
-        for what, cells in (("values", row.values), ("measures", row.measures or table.columns)):
-            if len(cells) != len(table.columns):
-                raise DataError(
-                    f"{place}: row {row.name!r} has {len(cells)} {what}, need {len(table.columns)}",
-                    hint=_FORMAT_HINT,
-                )
+        parts.append((f"row {row.name!r}", "values", row.values))
+        parts.append((f"row {row.name!r}", "measures", row.measures or table.columns))
+    for owner, what, cells in parts:
+        if len(cells) != len(table.columns):
+            raise DataError(
+                f"{place}: {owner} has {len(cells)} {what}, need {len(table.columns)}",
+                hint=_FORMAT_HINT,
+            )
     return table
 
 
