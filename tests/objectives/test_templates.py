@@ -68,7 +68,7 @@ def test_the_vector_is_the_head_of_the_state_less_the_templates(tiny_model_dir):
     encoder = objective.encoder
     (found,) = objective.encode(batch)
     for i, row in enumerate(batch.rows):
-        template = objective.first if i < SIZE else objective.other
+        template = objective.first_template if i < SIZE else objective.other_template
         bias = encoder.around_nothing(template, [row])
         expected = encoder.head(encoder.pooled_rows([row]) - bias)
         torch.testing.assert_close(found[[i]], expected, rtol=1e-4, atol=1e-5)
@@ -100,8 +100,8 @@ def test_the_bias_is_subtracted_when_asked(bias, tiny_model_dir):
 def test_rows_that_share_a_length_share_the_dropout_mask_of_the_bias(tiny_model_dir):
     objective, _ = build("promptbert", tiny_model_dir, dropout=0.3)
     rows = objective.encoder.tokenize(["one", "two", "one two"])
-    lengths = [objective.first.n_of_sentence(row) for row in rows]
-    found = objective.encoder.around_nothing(objective.first, rows)
+    lengths = [objective.first_template.n_of_sentence(row) for row in rows]
+    found = objective.encoder.around_nothing(objective.first_template, rows)
     assert torch.equal(found[0], found[1]) == (lengths[0] == lengths[1])
     assert not torch.equal(found[0], found[2])
 

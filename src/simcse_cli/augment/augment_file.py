@@ -55,8 +55,8 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    Without an output there is only the preview, which ``show`` takes. ``make_augmenter`` is called
-    after the output has been checked, since loading a model takes seconds.
+    ``show`` displays the preview; without an output, nothing else is made. ``make_augmenter`` is
+    called after the output has been checked, since loading a model takes seconds.
     """
     # Mistakes in the options are found before anything is written.
     steps = parse_steps(options)
@@ -85,7 +85,7 @@ def augment_file(
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
         workers = 1 if has_mlm else options.workers or usable_cores()
 
-        # The manifest is made when the block ends, so it has the counts that are assigned there.
+        # The lambda runs at the end of the block, so it sees the counts that are assigned inside.
         counts = Counter[str]()
         with open_rows(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
@@ -124,9 +124,10 @@ def _manifest(
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
     """Return the settings for a manifest.
 
-    With several steps, ``rate`` is None, and the text of the method holds the rates.
+    If there are several steps, ``method`` is the user's text, which holds all rates, and ``rate``
+    is None.
     """
-    first, *others = steps
+    first = steps[0]
     settings: dict[str, Any] = {
         "method": first.method,
         "rate": first.rate,
@@ -135,7 +136,7 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
         "unit": options.unit,
         "model": options.pinned_model,
     }
-    if others:
+    if len(steps) > 1:
         settings |= {"method": options.method, "rate": None}
     if names_code(options.method):
         settings["code"] = code_digest(options.method)
@@ -144,10 +145,10 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
 
 @dataclass(frozen=True)
 class AugmentJob:
-    """Make ``copies`` rows from each line, each with its own randomness.
+    """Makes ``copies`` rows from each line; the copies of a line are changed at random separately.
 
-    With ``both_sides`` the anchor is augmented too; with ``negates`` the changed text is the hard
-    negative of a row, and not its positive.
+    With ``both_sides`` the anchor is augmented too. With ``negates`` the changed text becomes the
+    hard negative of a row instead of its positive.
     """
 
     augmenter: TextAugmenter
@@ -159,18 +160,19 @@ class AugmentJob:
     def rows(self, lines: Sequence[NumberedLine]) -> list[TextRow]:
         """Return the rows of numbered lines; the copies of a line follow each other."""
         anchors: list[str] = []
-        draws: list[tuple[int, int]] = []
+        places: list[tuple[int, int]] = []  # number of the line and of its copy, for each anchor
         for number, text in lines:
             for copy in range(self.copies):
                 anchors.append(text)
-                draws.append((number, copy))
+                places.append((number, copy))
 
         def augment(side: int) -> list[str]:
-            keys = [sentence_key(self.seed, number, copy, side) for number, copy in draws]
+            keys = [sentence_key(self.seed, number, copy, side) for number, copy in places]
             return self.augmenter.many(anchors, keys)
 
+        # Side 0 is the positive, side 1 the anchor. A negated text is the hard negative, and the
+        # anchor is its own positive.
         augmented = augment(side=0)
-        # A negated text is the hard negative; the anchor is its own positive.
         if self.negates:
             return list(zip(anchors, anchors, augmented, strict=True))
         if self.both_sides:
@@ -179,7 +181,10 @@ class AugmentJob:
 
 
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
-    """Return the sentences that are not blank, each on one line, with its number in the input."""
+    """Return the cleaned sentences that are not blank, each with its number.
+
+    Numbers begin with ``start``; blank sentences have numbers too.
+    """
     numbered = []
     for number, text in enumerate(map(clean_text, sentences), start):
         if text:
@@ -197,9 +202,9 @@ def write_pairs(
 ) -> Counter[str]:
     """Write the rows of all sentences, the same for any number of ``workers``; return counts.
 
-    Short inputs are processed in this process. The counts are of ``lines`` that are not blank,
-    ``blank`` ones, ``rows``, rows that are ``unchanged`` (both sides equal), and ``unspaced`` lines
-    with a stretch in a script written without spaces.
+    Short inputs are processed in this process. ``lines`` counts the lines that are not blank,
+    ``blank`` the blank lines, ``rows`` the rows, ``unchanged`` the rows whose anchor equals the
+    changed text, and ``unspaced`` the lines with a stretch in a script written without spaces.
     """
     counts = Counter[str]()
     # Chunks come back in the order of the input, whichever process has worked on them.
@@ -226,9 +231,10 @@ def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
     """Yield the rows and counts of each chunk in order; workers start only for a long input."""
-    head = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
-    chunks = chain(head, chunks)
-    if workers < 2 or len(head) < _CHUNKS_WITHOUT_WORKERS:
+    first_chunks = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
+    chunks = chain(first_chunks, chunks)
+    is_short = len(first_chunks) < _CHUNKS_WITHOUT_WORKERS
+    if workers < 2 or is_short:
         yield from (_augment_chunk(chunk, job) for chunk in chunks)
         return
     with ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (job,)) as pool:
@@ -271,23 +277,24 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
     start, sentences = chunk
     lines = number_lines(sentences, start)
     rows = job.rows(lines)
-    return rows, Counter(
+    counts = Counter(
         lines=len(lines),
         blank=len(sentences) - len(lines),
         rows=len(rows),
-        unchanged=sum(row[0] == row[-1] for row in rows),
+        unchanged=sum(row[0] == row[-1] for row in rows),  # the changed text is in the last column
         unspaced=sum(is_unspaced(text) for _, text in lines),
     )
+    return rows, counts
 
 
 def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
-    """Return the lines up to the ``count``-th that is not blank, with the blank ones before it."""
+    """Take sentences until ``count`` of them are not blank; blank ones are returned as well."""
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
         if sentence.strip():
             count -= 1
-        if not count:
+        if count == 0:
             break
     return taken
 
@@ -295,7 +302,8 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
     """Yield what each copy of each sentence changes, for both sides if both are augmented."""
     for number, text in number_lines(sentences):
-        for copy, (anchor, *_, changed) in enumerate(job.rows([(number, text)]), start=1):
+        for copy, row in enumerate(job.rows([(number, text)]), start=1):
+            anchor, changed = row[0], row[-1]
             name = f"line {number + 1}"
             if job.copies > 1:
                 name += f", copy {copy}"

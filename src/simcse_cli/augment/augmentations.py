@@ -46,17 +46,16 @@ _STEP_BITS = 192  # the step is added above the bits of a key, so that no two st
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
-    """Return the key from which all that is random about one augmented sentence follows.
+    """Return the number that seeds all random choices for one augmented sentence.
 
-    No two (seed, line, copy, side) share one. ``line`` is the position in the input, below 2**64
-    (in training the number of the example drawn), ``copy`` is below 2**31, ``side`` is 0 for the
-    positive and 1 for the anchor.
+    Every (seed, line, copy, side) has a different key. ``line`` is the position in the input, below
+    2**64; ``copy`` is below 2**31; ``side`` is 0 for the positive and 1 for the anchor.
     """
     return (((seed << 64) | line) << 32) | (copy << 1) | side
 
 
 def check_rate(method: Augmentation, rate: float | None) -> float | None:
-    """Return the rate to use: ``rate``, or the default of ``method`` when None."""
+    """Return ``rate`` if ``method`` allows it; for None, return the default of the method."""
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):
@@ -90,8 +89,8 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
     try:
         method = Augmentation(name.strip().lower())
     except ValueError:
-        every = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
-        hint = did_you_mean(name, Augmentation, every)
+        all_methods = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
+        hint = did_you_mean(name, Augmentation, all_methods)
         raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
     try:
         rate = float(number) if number else None
@@ -103,11 +102,12 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
 
 
 def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
-    """Return the options of each step in ``METHOD[:RATE[:RESOURCE]]+...``, one method a step.
+    """Return the options of each step of ``options.method``; a step is one method.
 
+    The form is ``METHOD[:RATE[:RESOURCE]]``, with ``+`` between steps.
     ``RESOURCE`` is the masked language model of ``mlm``, the model whose sub-words ``shuffle``
-    moves, or the WordNet folder of ``synonym`` and ``eda``. A single method may have its rate from
-    ``options.rate`` instead.
+    moves, or the WordNet folder of ``synonym`` and ``eda``. If there is only one step, its rate may
+    be in ``options.rate`` instead.
     """
     parts = _JOINT.split(options.method)
     if options.rate is not None and (len(parts) > 1 or ":" in options.method):
@@ -130,7 +130,7 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
-    """Return the options of one step; the rate may also be that of ``--rate``."""
+    """Return the options of the step ``text``; its rate may be in ``options.rate`` instead."""
     if user_step := parse_own(text):
         source, typed_rate = user_step
         rate = options.rate if typed_rate is None else typed_rate
@@ -144,7 +144,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     if options.rate is not None:
         rate = check_rate(method, options.rate)
 
-    # The resource is a model or a folder, as the method asks.
+    # The resource is a model or a folder, depending on the method.
     step = replace(options, method=method, rate=rate, model=None)
     is_by_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
     if method is Augmentation.MLM or is_by_subwords:
@@ -160,14 +160,14 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
 
 
 class TextAugmenter(Protocol):
-    """Changes texts; all that is random about a text follows from its key."""
+    """Changes texts; the key of a text seeds all random choices for it."""
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]: ...
 
 
 @dataclass(frozen=True)
 class Augmenter:
-    """Applies an operator to single sentences; one that would become empty stays as it is.
+    """Applies an operator to single sentences; a sentence that would become empty stays as it is.
 
     An augmenter can be sent to other processes.
     """
@@ -175,7 +175,8 @@ class Augmenter:
     operator: Callable[[str, random.Random], str]
 
     def __call__(self, text: str, key: int) -> str:
-        return self.operator(text, random.Random(key)) or text
+        changed = self.operator(text, random.Random(key))
+        return changed if changed else text
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         return [self(text, key) for text, key in zip(texts, keys, strict=True)]
@@ -183,9 +184,9 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class CombinedAugmenter:
-    """Applies augmenters one after the other, each with its own key, made from that of the text.
+    """Applies augmenters one after the other, with different random choices in each step.
 
-    The first augmenter gets the key of the text itself.
+    For this, each step changes the keys of the texts; only the first step takes them as they are.
     """
 
     steps: Sequence[TextAugmenter]
@@ -198,21 +199,21 @@ class CombinedAugmenter:
 
 @dataclass(frozen=True)
 class TokenAugmenter:
-    """Changes a sentence's sub-word ids in training, but not the special ones around a text."""
+    """Changes the sub-word ids of a sentence in training, but not the special ids around it."""
 
     rate: float
     operator: ClassVar[Callable[..., list[int]]]
     most_added: ClassVar[int] = 0  # sub-words by which a row may grow
 
     def __call__(self, token_ids: Sequence[int], special_ids: Set[int], key: int) -> list[int]:
-        """Return the changed ids; those in ``special_ids`` are neither moved nor repeated."""
+        """Return the changed ids; ids in ``special_ids`` are neither moved nor repeated."""
         ordinary = [place for place, token in enumerate(token_ids) if token not in special_ids]
         # `operator` is looked up on the class: an instance would bind it as a method.
         return type(self).operator(token_ids, self.rate, random.Random(key), ordinary)
 
 
 class TokenShuffle(TokenAugmenter):
-    """Shuffles a fraction of a sentence's sub-word ids; with fewer than 2, nothing changes."""
+    """Shuffles a fraction of a sentence's sub-word ids; a single id stays in its place."""
 
     operator = operators.shuffle
 
@@ -221,7 +222,7 @@ class TokenRepeat(TokenAugmenter):
     """Writes some of a sentence's sub-word ids twice (ESimCSE)."""
 
     operator = operators.repeat
-    most_added = operators.MAX_REPEATED - 1
+    most_added = operators.MAX_REPEATED - 1  # the number of repetitions is drawn below the bound
 
 
 ON_TOKENS = {Augmentation.SHUFFLE: TokenShuffle, Augmentation.REPEAT: TokenRepeat}
@@ -235,10 +236,13 @@ def make_augmenter(
     unit: TextUnit = TextUnit.WORD,
     wordnet_dir: Path | None = None,
 ) -> Augmenter:
-    """Return the augmenter of a method; ``mlm`` and ``repeat`` are refused, as they need more."""
+    """Return the augmenter of a method other than ``mlm`` and ``repeat``.
+
+    These two are refused, since they need a language model or an encoder.
+    """
     check_unit(method, unit)
     rate = check_rate(method, rate)
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {}  # some operators have no parameter ``rate``
     if rate is not None:
         settings["rate"] = rate
 
@@ -253,7 +257,7 @@ def make_augmenter(
     if method is Augmentation.CROP_PREFIX_CHARS:
         return Augmenter(partial(_prefix_text, **settings))
 
-    # Two methods need an encoder or a model, and the others WordNet.
+    # Refuse the two methods that need more; those that are left need WordNet.
     if method is Augmentation.REPEAT:
         raise ConfigError(
             f"{method} acts on the sub-words of an encoder, in training",
@@ -273,7 +277,7 @@ def word_augmenter(options: AugmentOptions) -> TextAugmenter:
 
 
 def word_step(step: AugmentOptions) -> Augmenter:
-    if step.method not in list(Augmentation):
+    if step.method not in list(Augmentation):  # then it names a function of the user
         return Augmenter(OwnOperator(step.method, step.rate))
     return make_augmenter(
         Augmentation(step.method), step.rate, unit=step.unit, wordnet_dir=step.wordnet_dir
@@ -283,7 +287,7 @@ def word_step(step: AugmentOptions) -> Augmenter:
 def _on_units(
     text: str, rng: random.Random, *, operator: Callable[..., list[str]], unit: TextUnit
 ) -> str:
-    """Apply an operator to the words or graphemes of a text; a text without them stays as it is."""
+    """Apply an operator to the words or graphemes of a text; an empty text stays as it is."""
     units = split_units(text, unit)
     if not units:
         return text

@@ -50,11 +50,12 @@ def model_augmenter(
 
 
 def _model_step(step: AugmentOptions, progress: Progress) -> augmentations.TextAugmenter:
+    # Both methods have a default rate, so ``or 0.0`` only helps the type checker.
     if step.method == Augmentation.MLM:
         name = step.model or augmentations.DEFAULT_MLM
         device = resolve_device(step.device)
         return load_mlm_filler(name, rate=step.rate or 0.0, device=device, progress=progress)
-    if step.model is not None:
+    if step.model is not None:  # only shuffling by sub-words has one beside mlm
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
     return augmentations.word_step(step)
 
@@ -88,13 +89,13 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
     chosen = sorted(rng.sample(eligible, n_masked))
     masked = []
     offsets = []
-    length = 0
+    text_length = 0
     for position, (before, word, after) in enumerate(parts):
         if position in chosen:
-            offsets.append(length + len(before))
+            offsets.append(text_length + len(before))
             word = mask_token
         masked.append(before + word + after)
-        length += len(masked[-1]) + 1  # with the space behind it
+        text_length += len(masked[-1]) + 1  # with the space behind it
     return MaskedText(parts, chosen, " ".join(masked), offsets)
 
 
@@ -106,20 +107,22 @@ class MlmFiller:
         self._model = model
         self._tokenizer = tokenizer
         n_positions = getattr(model.config, "max_position_embeddings", _MAX_TOKENS)
-        # RoBERTa reserves two positions.
+        # RoBERTa reserves two positions, which no text can take.
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, n_positions - 2)
 
-        # Embedding matrices are often padded beyond the vocabulary; those rows are no words.
+        # Embedding matrices are often padded beyond the vocabulary; the added rows are no words.
+        n_rows = model.config.vocab_size
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-        tokens = [*tokens, *[""] * model.config.vocab_size][: model.config.vocab_size]
+        no_words = [""] * n_rows
+        tokens = [*tokens, *no_words][:n_rows]
         self._words = _whole_words(tokenizer, tokens)
-        # If tokens mark word starts, a word behind a space (spaced) has another token than at the
-        # start of a text or behind punctuation (glued).
-        begins = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
+        # If tokens mark word starts, a word behind a space (spaced) has another token than the same
+        # word at the start of a text or behind punctuation (glued).
+        starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._glued_words = torch.tensor([word != "" for word in self._words])
         self._spaced_words = self._glued_words
-        if begins.any():
-            self._spaced_words = self._glued_words & begins
+        if starts_word.any():
+            self._spaced_words = self._glued_words & starts_word
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; the key of a text decides which of its words are masked.
@@ -128,32 +131,34 @@ class MlmFiller:
         """
         # Mask words in all texts.
         mask_token = self._tokenizer.mask_token
-        items = []
+        masked = []
         for text, key in zip(texts, keys, strict=True):
-            items.append(mask_words(text, self.rate, random.Random(key), mask_token))
-        masked = [item.text for item in items]
-        encoding = self._tokenizer(masked, truncation=True, max_length=self._max_length)
+            masked.append(mask_words(text, self.rate, random.Random(key), mask_token))
+        masked_texts = [item.text for item in masked]
+        encoding = self._tokenizer(masked_texts, truncation=True, max_length=self._max_length)
         rows = encoding["input_ids"]
 
-        # Fill in the masked words, batch by batch.
-        words = [list(item.parts) for item in items]
+        # Fill in the masked words, batch by batch. ``words`` holds the parts of each word of each
+        # text, first those of the original words.
+        words = [list(item.parts) for item in masked]
         lengths = list(map(len, rows))
         for batch in self._batches(lengths):
-            places = list(_places(batch, items, encoding))
+            places = list(_places(batch, masked, encoding))
             candidates = self._candidates([rows[index] for index in batch], places, words)
             for place, tokens in zip(places, candidates, strict=True):
                 before, word, after = words[place.text][place.word]
-                new = self._first_other(word, tokens)
-                words[place.text][place.word] = before, match_case(word, new), after
+                new_word = match_case(word, self._first_other(word, tokens))
+                words[place.text][place.word] = before, new_word, after
 
+        # A text without a masked word stays as it is, with its white space.
         filled = list(texts)
-        for index, item in enumerate(items):
+        for index, item in enumerate(masked):
             if item.chosen:
-                filled[index] = " ".join(map("".join, words[index]))
+                filled[index] = " ".join("".join(parts) for parts in words[index])
         return filled
 
     def _first_other(self, word: str, tokens: Sequence[int]) -> str:
-        """Return the word of the first token that is not ``word``, or ``word`` if all are."""
+        """Return the first word of ``tokens`` other than ``word``, or ``word`` if there is none."""
         for token in tokens:
             other = self._words[token]
             if other and other.lower() != word.lower():
@@ -166,11 +171,11 @@ class MlmFiller:
         A batch, padded to its longest text, gives at most ``_LOGITS_PER_PASS`` logits, unless it is
         a single text.
         """
-        budget = _LOGITS_PER_PASS // self._model.config.vocab_size
+        max_tokens = _LOGITS_PER_PASS // self._model.config.vocab_size
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lengths.__getitem__):
             # This text is the longest so far, and the others are padded to its length.
-            if batch and lengths[index] * (len(batch) + 1) > budget:
+            if batch and lengths[index] * (len(batch) + 1) > max_tokens:
                 yield batch
                 batch = []
             batch.append(index)
@@ -183,7 +188,10 @@ class MlmFiller:
         places: Sequence[_Place],
         words: Sequence[Sequence[WordParts]],
     ) -> list[list[int]]:
-        """Return for each place the ids of its likeliest words, best first."""
+        """Return the ids of the likeliest words for each place, best first.
+
+        ``rows`` are the token ids of a batch; ``words`` has the parts of each word of all texts.
+        """
         if not places:
             return []
         device = self._model.device
@@ -191,24 +199,29 @@ class MlmFiller:
         with torch.inference_mode():
             output = self._model(input_ids=token_ids, attention_mask=mask)
         logits: Tensor = output.logits  # (B, L, V)
-        at_rows, at_tokens, *_ = zip(*places, strict=True)
-        scores = logits[list(at_rows), list(at_tokens)].float()  # (M, V) for M places
+        place_rows = [place.row for place in places]
+        place_tokens = [place.token for place in places]
+        scores = logits[place_rows, place_tokens].float()  # (M, V) for M places
 
         # Behind a space a word needs a token with the mark of a new word. At the start of the text
         # and right behind punctuation it may have any token that is a whole word.
         allowed = []
         for place in places:
-            is_glued = place.word == 0 or words[place.text][place.word][0] != ""
+            before, _, _ = words[place.text][place.word]
+            is_glued = place.word == 0 or before != ""
             allowed.append(self._glued_words if is_glued else self._spaced_words)
         scores = scores.masked_fill(~torch.stack(allowed).to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
 
 
-def _places(batch: Sequence[int], items: Sequence[MaskedText], encoding: Any) -> Iterator[_Place]:
-    """Yield the places of the mask tokens of a batch, without those that the tokenizer cut off."""
+def _places(batch: Sequence[int], masked: Sequence[MaskedText], encoding: Any) -> Iterator[_Place]:
+    """Yield the places of the mask tokens in a batch; ``batch`` has the indices of its texts.
+
+    Mask tokens that the tokenizer cut off are left out.
+    """
     for row, index in enumerate(batch):
-        item = items[index]
+        item = masked[index]
         for word, offset in zip(item.chosen, item.mask_offsets, strict=True):
             token = encoding.char_to_token(index, offset)
             if token is not None:
@@ -241,10 +254,11 @@ def load_mlm_filler(
         "or a folder that `train --objective mlm` wrote"
     )
 
+    model_dir = find_model(name, progress).named
+
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)
 
-    model_dir = find_model(name, progress).named
     tokenizer = load_tokenizer(model_dir)
 
     # Refuse a model of another kind, which lacks something that filling in words needs.
@@ -261,7 +275,7 @@ def make_subword_shuffler(model_dir: Path, rate: float) -> augmentations.Augment
 
 
 def _shuffle_subwords(text: str, rng: random.Random, *, rate: float, model_dir: Path) -> str:
-    """Permute a fraction of a text's sub-words between the white space, which stays."""
+    """Permute a fraction of a text's sub-words; the white space stays in its places."""
     # A tokenizer may cut the result into other sub-words. Training avoids this: it shuffles the
     # ids themselves (TokenShuffle).
     pieces, gaps = split_subwords(text, model_dir)
@@ -272,8 +286,9 @@ _tokenizer = cache(load_tokenizer)  # read once in each worker
 
 
 def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
-    """Return the ``n`` sub-words of ``text`` and the ``n + 1`` stretches of white space around.
+    """Return the ``n`` sub-words of ``text``, and the ``n + 1`` gaps around them.
 
+    The gaps before, between and after the sub-words are white space or empty.
     ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is
     cut.
     """
@@ -282,10 +297,14 @@ def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
 
 
 def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Cut ``text`` at the ``starts`` that begin a grapheme; return pieces and gaps around them."""
+    """Cut ``text`` at those of ``starts`` where a grapheme begins; return the pieces and the gaps.
+
+    The gaps are the white space before, between and after the pieces, or empty.
+    """
     pieces: list[str] = []
     gaps = [""]
-    borders = [0, *sorted(set(starts) & grapheme_starts(text) - {0}), len(text)]
+    cuts = set(starts) & grapheme_starts(text) - {0}
+    borders = [0, *sorted(cuts), len(text)]
     for start, end in pairwise(borders):
         stretch = text[start:end]
         piece = stretch.strip()

@@ -24,13 +24,15 @@ _PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
 def _forms() -> dict[str, str]:
     """Return the negation of each form of the listed verbs: ``did not fall`` for ``fell``."""
     negations = {}
-    for entry in VERBS:
+    for entry in VERBS:  # LEMMA, or LEMMA/PAST
         lemma, _, past = entry.partition("/")
         # cry: cries, cried; wash: washes, washed; bake: bakes, baked.
         stem = re.sub(r"(?<=[^aeiou])y$", "i", lemma)
         takes_es = stem != lemma or lemma.endswith(("s", "x", "z", "ch", "sh", "o"))
         negations[stem + ("es" if takes_es else "s")] = f"does not {lemma}"
-        negations[past or stem.removesuffix("e") + "ed"] = f"did not {lemma}"
+        if not past:
+            past = stem.removesuffix("e") + "ed"
+        negations[past] = f"did not {lemma}"
     return negations
 
 
@@ -41,12 +43,16 @@ _LEMMAS = frozenset(entry.partition("/")[0] for entry in VERBS)
 def negate(text: str) -> str:
     """Return the sentence with the opposite truth: one "not" less, or one more.
 
-    After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
-    finds a word changes it: a "not" or "n't" goes; "not" follows an auxiliary or a form of be,
-    but "has a" becomes "does not have a"; a listed verb becomes "do", "does" or "did not" and its
-    lemma. If no rule finds a word, "Not" comes before the sentence. A word behind a determiner or a
-    preposition does not count as a verb, and a verb without an ending counts only behind I, you,
-    we and they.
+    After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first rule that fits a word
+    is applied:
+
+    - A "not" or "n't" is removed.
+    - An auxiliary or a form of be gets a "not"; but "has a" becomes "does not have a".
+    - A listed verb becomes its lemma behind "do not", "does not" or "did not". A word behind a
+      determiner or a preposition is not taken for a verb, and a verb without an ending only behind
+      I, you, we and they.
+
+    If no rule fits, "Not" is put before the sentence.
 
     ``"The cat sleeps."`` gives ``"The cat does not sleep."``, and ``"He can't go."`` gives
     ``"He can go."``.
@@ -62,7 +68,7 @@ def negate(text: str) -> str:
             words[place] = before + _NEGATED.get(word, "") + after
             return " ".join(filter(None, words))
 
-    # Otherwise negate the first auxiliary, or the "have" of somebody who has something.
+    # Otherwise negate the first auxiliary. Before a determiner, "have" is a full verb: has a cat.
     for place, word in enumerate(bare_words):
         before, core, after = parts[place]
         following = bare_words[place + 1] if place + 1 < len(bare_words) else ""
@@ -83,10 +89,10 @@ def negate(text: str) -> str:
     return " ".join(("Not", *words))
 
 
-def _negated_verb(word: str, before: str) -> str | None:
-    """Return the negation of a listed verb; None for a word that does not count as a verb here."""
-    if before in DETERMINERS or before in PREPOSITIONS:
+def _negated_verb(word: str, previous: str) -> str | None:
+    """Return the negation of a listed verb, or None if ``word`` is no verb behind ``previous``."""
+    if previous in DETERMINERS or previous in PREPOSITIONS:
         return None
-    if word in _LEMMAS and before in _PLURAL_SUBJECTS:
+    if word in _LEMMAS and previous in _PLURAL_SUBJECTS:
         return f"do not {word}"
     return _FORMS.get(word)

@@ -17,7 +17,7 @@ from simcse_cli.augment.words import EDA_STOP_WORDS, graphemes_of, split_graphem
 MAX_SYNONYMS = 10  # nlpaug's default
 MASKED_SPAN = " [MASK] "
 SHORTEST_MASKED = 30  # characters, of Mirror-BERT
-MAX_REPEATED = 10  # of ESimCSE; one less is drawn at most
+MAX_REPEATED = 10  # of ESimCSE; the number of repetitions is below this
 _ROUNDING_SLACK = 1e-9  # (1 - 0.9) * 20 is 1.9999999999999996 in floating point and means 2
 _EDA_APOSTROPHES = re.compile("['’]")
 _EDA_SEPARATORS = re.compile("[^a-z]+")
@@ -28,22 +28,24 @@ Unit = TypeVar("Unit")
 
 
 def n_kept(n_units: int, rate: float) -> int:
-    """Return how many of ``n_units`` crop and deletion keep: ``max(1, floor((1 - rate) n))``.
+    """Return how many units cropping and deletion keep: ``max(1, floor((1 - rate) n_units))``.
 
-    With two or more units and any rate above 0, at least one is dropped. At rate 0.1, 9 of 10
-    units are kept, and 17 of 19.
+    The slack in the code makes up for rounding errors of the product. With two or more units
+    and any rate above 0, at least one is dropped. At rate 0.1, 9 of 10 units are kept, and 17 of
+    19.
     """
     return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
 
 
 def n_chosen(n_units: int, rate: float) -> int:
-    """Return how many of ``n_units`` masking changes: ``max(1, round(rate n))``, halves to even."""
+    """Return how many units masking changes: ``max(1, round(rate n_units))``, or 0 of 0."""
     return min(n_units, max(1, round(rate * n_units)))
 
 
 def n_synonyms(n_words: int, rate: float | None) -> int:
-    """Return how many words get a synonym: one, or with a rate ``ceil(rate n)``, from 1 to 10.
+    """Return how many words get a synonym: one without a rate, else ``ceil(rate n_words)``.
 
+    The result is at least 1 and at most 10; the slack in the code makes up for rounding errors.
     Source: nlpaug.
     """
     if rate is None:
@@ -56,9 +58,9 @@ def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
 
     Source: Gao et al. 2021.
     """
-    kept = n_kept(len(units), rate)
-    start = rng.randrange(len(units) - kept + 1)
-    return list(units[start : start + kept])
+    length = n_kept(len(units), rate)
+    start = rng.randrange(len(units) - length + 1)
+    return list(units[start : start + length])
 
 
 def crop_prefix_chars(text: str, rate: float) -> str:
@@ -95,8 +97,8 @@ def shuffle(
 
     Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words
     of both views, each on its own. All permutations are equally likely, the identity included. If
-    fewer than 2 positions are chosen, nothing changes. ``positions`` are those that may be chosen,
-    by default all.
+    fewer than 2 positions are chosen, nothing changes. Only ``positions`` may be chosen, by default
+    all; n is their number.
     """
     shuffled = list(units)
     if positions is None:
@@ -125,8 +127,8 @@ def repeat(
 
         b = min(10, n, max(least, int(rate n)))
 
-    As many of ``positions`` are drawn as there are repetitions, or all if there are fewer. If b is
-    0, nothing changes.
+    That many of ``positions`` are drawn, or all of them if there are fewer. If b is 0, nothing
+    changes.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -143,14 +145,15 @@ def repeat(
 
 def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
     """Repeat words as ``repeat`` does, but never the last; a short text may get one repetition."""
-    return repeat(words, rate, rng, range(len(words) - 1), least=2)
+    all_but_last = range(len(words) - 1)
+    return repeat(words, rate, rng, all_but_last, least=2)  # the number is drawn from 0 and 1
 
 
 def mask_span(text: str, size: int, rng: random.Random) -> str:
-    """Put `` [MASK] `` in place of ``size`` characters; a text of fewer than 30 stays as it is.
+    """Replace ``size`` characters by `` [MASK] ``; a text of fewer than 30 stays as it is.
 
     Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly so that
-    the span ends before the last character. If the drawn characters also occur earlier, their first
+    the span ends before the last character. If the same span also occurs earlier, its first
     occurrence is masked. Characters are graphemes here.
     """
     graphemes = graphemes_of(text)
@@ -158,16 +161,18 @@ def mask_span(text: str, size: int, rng: random.Random) -> str:
         return text
     drawn = rng.randrange(max(len(graphemes) - size, 1))
     span = graphemes[drawn : drawn + size]
-    first = next(at for at in range(drawn + 1) if graphemes[at : at + size] == span)
+    starts = range(drawn + 1)
+    first = next(start for start in starts if graphemes[start : start + size] == span)
     return "".join([*graphemes[:first], MASKED_SPAN, *graphemes[first + size :]])
 
 
 def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet) -> list[str]:
-    """Apply one of EDA's four operations, drawn uniformly, to one or more words of ``eda_clean``.
+    """Apply one of EDA's four operations, drawn uniformly, to words that ``eda_clean`` returned.
 
-    Source: Wei and Zou 2019 (Easy Data Augmentation) and the authors' code. Departures: one output
-    per sentence, since Farina and Pappadopulo use one text per view and do not say how its
-    operation is drawn; stop words are this package's closed classes.
+    ``alpha`` is the share of the words that change. Source: Wei and Zou 2019 (Easy Data
+    Augmentation) and the authors' code. It differs from them in two points. A sentence gives one
+    output, since Farina and Pappadopulo use one text per view and do not say how its operation is
+    drawn. The stop words are this package's closed classes.
     """
     operations: tuple[Callable[[], list[str]], ...] = (
         lambda: replace_synonyms(words, alpha, rng, wordnet),
@@ -179,7 +184,9 @@ def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 
 
 def eda_clean(text: str) -> list[str]:
-    """Return the words EDA sees: lower-cased, without apostrophes, cut at all else outside a-z.
+    """Return the words that EDA changes: lower-cased and without apostrophes.
+
+    The text is cut at white space and at all other characters outside a-z.
 
     ``"Don't stop-gap 24 cafés!"`` gives dont, stop, gap, caf, s.
     """
@@ -193,12 +200,12 @@ def n_operations(n_words: int, alpha: float) -> int:
 
 
 def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
-    """Return the distinct lemmas of every synset of ``word`` without the word, in database order.
+    """Return the lemmas of all synsets of ``word``, except the word itself, in database order.
 
     Lemmas are lower-cased; hyphens and underscores become spaces, and other characters outside a-z
     are dropped.
     """
-    synonyms: dict[str, None] = {}
+    synonyms: dict[str, None] = {}  # a set that keeps the order
     for lemma in chain.from_iterable(wordnet.all_synsets(word)):
         cleaned = re.sub("[^a-z ]", "", lemma.lower().replace("-", " "))
         if cleaned.strip() and cleaned != word:
@@ -209,7 +216,10 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
 def replace_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """Replace up to ``n_operations`` distinct words, but no stop words, in all places (SR)."""
+    """Replace up to ``n_operations`` different words by synonyms, wherever they occur (SR).
+
+    Stop words are never replaced.
+    """
     candidates = [word for word in dict.fromkeys(words) if word not in EDA_STOP_WORDS]
     rng.shuffle(candidates)
     replaced = list(words)

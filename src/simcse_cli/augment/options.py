@@ -70,7 +70,7 @@ class AugmentOptions(TableOptions):
 
     @property
     def needs_model(self) -> bool:
-        """Tell whether a model may be needed: with ``--model``, ``mlm``, or any resource."""
+        """Tell whether a model may be needed: by ``--model``, ``mlm`` or a step with a resource."""
         if self.model is not None:
             return True
         # A step is METHOD:RATE:RESOURCE, or FILE.py:FUNCTION:RATE, which names no resource.

@@ -22,7 +22,7 @@ _PLACE = "augmentation"
 
 @dataclass(frozen=True)
 class OwnOperator:
-    """A user's function with its rate; workers get its name and load it themselves."""
+    """A user's function with its rate; it is stored as a name, and each worker process loads it."""
 
     source: str
     rate: float | None
@@ -38,7 +38,10 @@ class OwnOperator:
 
 
 def parse_own(text: str) -> tuple[str, float | None] | None:
-    """Return the name and rate of a step that is a user's function; None for all other steps."""
+    """Return the name and rate of a step that is a user's function; None for all other steps.
+
+    A built-in method of the same name comes before the function of a package.
+    """
     in_file = _IN_FILE.fullmatch(text)
     if in_file is not None:
         source, number = in_file.group("source", "rate")
@@ -48,11 +51,12 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
             return None
     find_function(source)  # a wrong name is an error now, before the work begins
     try:
-        return source, float(number) if number else None
+        rate = float(number) if number else None
     except ValueError:
         raise ConfigError(
             f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
         ) from None
+    return source, rate
 
 
 def find_function(source: str) -> Callable[..., str]:

@@ -109,9 +109,9 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
-    core = parts["core"]
+    core = parts["core"]  # the word without punctuation
     if _is_shouted(core) and not " ".join(words).isupper():
-        return []  # an abbreviation
+        return []  # an abbreviation, since the other words are not in capitals
     reading = read_word(words, position, core.lower(), wordnet)
     if reading is None:
         return []
@@ -119,7 +119,7 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
     # Take the other words of the synsets, in the same form.
     starts_sentence = position == 0 or words[position - 1].endswith(_SENTENCE_END)
     synsets = _fitting_synsets(reading, core, starts_sentence, wordnet)
-    replacements: dict[str, None] = {}
+    replacements: dict[str, None] = {}  # a set that keeps the order
     for synonym in chain.from_iterable(synsets):
         if synonym.lower() == reading.lemma:
             continue
@@ -130,7 +130,10 @@ def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> 
 
 
 def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) -> Reading | None:
-    """Return the likeliest reading of ``core``, the lower-case word at ``position``, or None."""
+    """Return the likeliest reading of ``core``, the lower-case word at ``position``.
+
+    The result is None if WordNet does not know the word.
+    """
     # An auxiliary shortly before tells a participle from a past, as in "had shown".
     before = [_bare(word) for word in words[max(0, position - _AUXILIARY_WINDOW) : position]]
     after_auxiliary = not BE_AND_HAVE.isdisjoint(before)
@@ -153,7 +156,7 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
-    """Tell whether the word before speaks against a reading."""
+    """Tell whether ``previous``, the word before, speaks against a part of speech and a form."""
     if previous in DETERMINERS:
         return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
@@ -166,11 +169,12 @@ def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
 def _fitting_synsets(
     reading: Reading, core: str, starts_sentence: bool, wordnet: WordNet
 ) -> Sequence[tuple[str, ...]]:
-    """Return the synsets that spell the lemma with a capital if the text does, else the others.
+    """Return the synsets that agree with the case of ``core``, the word as the text spells it.
 
-    So ``China`` is the state, and ``china`` the porcelain. All synsets are returned at the start of
-    a sentence and for a word all in capitals, where case says nothing, and for a word in small
-    letters that every synset spells with a capital.
+    If it begins with a capital, these are the synsets that spell the lemma with one, else the other
+    synsets: ``China`` is the state, and ``china`` the porcelain. At the start of a sentence and in
+    a word all in capitals, case says nothing, so all synsets are returned. They are also returned
+    if the word is in small letters and every synset has a capital.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
@@ -178,7 +182,9 @@ def _fitting_synsets(
     # ``reading.lemma`` is in lower case: it is not in a synset that spells it with a capital.
     has_capital = not core[0].islower()
     fitting = [synset for synset in synsets if (reading.lemma not in synset) == has_capital]
-    return fitting if has_capital or fitting else synsets
+    if not fitting and not has_capital:
+        return synsets
+    return fitting
 
 
 def _is_shouted(core: str) -> bool:
@@ -195,8 +201,8 @@ def inflection_of(
 ) -> Inflection:
     """Return which form of ``lemma`` the lower-case ``word`` is; ``lemma`` is a base form of it.
 
-    ``after_auxiliary`` (a form of be or have shortly before) decides if past and participle look
-    alike.
+    If past and participle look alike, ``after_auxiliary`` decides between them: it tells whether a
+    form of be or have stands shortly before.
     """
     if word == lemma or pos is Pos.ADVERB:
         return Inflection.BASE
@@ -217,11 +223,11 @@ def inflection_of(
 
 
 def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
-    """Return ``lemma`` in the form ``inflection``, or None where its form is not certain.
+    """Return ``lemma`` in the form ``inflection``, or None if this form is not certain.
 
     In an expression the head is inflected: the first word of a verb (gave up), the last of a noun
     or the one before a preposition (men of the world). ``inflect("jog", Pos.VERB,
-    Inflection.GERUND, w)`` is jogging.
+    Inflection.GERUND, wordnet)`` is jogging.
     """
     if inflection is Inflection.BASE:
         return lemma
@@ -229,7 +235,8 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
     prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
     head = 0
     if pos is not Pos.VERB:
-        head = max(0, next(prepositions, len(words)) - 1)
+        first_preposition = next(prepositions, len(words))
+        head = max(0, first_preposition - 1)
     if not words[head].isalpha():
         return None
     if pos is Pos.ADJECTIVE:
@@ -239,7 +246,10 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
 
 
 def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
-    """Return a single noun or verb in a form; None for a past with several forms."""
+    """Return a noun or verb of one word in the form ``inflection``.
+
+    The result is None for a past that has several forms.
+    """
     irregular = wordnet.irregular_forms(word, pos)
     if pos is Pos.NOUN:
         return irregular[0] if irregular else _plural(word)
@@ -257,15 +267,16 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     """Return the past forms and the participles of a verb, irregular or regular."""
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
-    # Forms in n or ne are participles (eaten, borne), unless the lemma ends so, too (win, won).
-    endings_in_n = () if lemma.endswith(("n", "ne")) else ("n", "ne")
+    # Forms in n or ne are participles (eaten, borne), unless the lemma has such an ending, too
+    # (win, won).
+    participle_endings = () if lemma.endswith(("n", "ne")) else ("n", "ne")
     participles: list[str] = []  # eaten, gone, born; sung
     pasts: list[str] = []
     for form in wordnet.irregular_forms(lemma, Pos.VERB):
         if form.endswith(("ing", "s")):
             continue
         is_u_participle = lemma in _CHANGES_TWICE and "u" in form
-        if form.endswith(endings_in_n) or is_u_participle:
+        if form.endswith(participle_endings) or is_u_participle:
             participles.append(form)
         else:
             pasts.append(form)
@@ -275,8 +286,9 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
         return pasts, [lemma]  # came, ran: the participle is the base form and no exception
     if not participles:
         return pasts, pasts
-    # If only the participle is irregular, the past is regular: shown, showed.
-    return pasts or [_with_ed(lemma)], participles
+    if not pasts:
+        pasts = [_with_ed(lemma)]  # only the participle is irregular: showed, shown
+    return pasts, participles
 
 
 def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:

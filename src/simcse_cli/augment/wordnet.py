@@ -109,18 +109,19 @@ class WordNet:
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
         """Return the base forms of ``word`` that WordNet lists.
 
-        They are the word itself and its irregular base forms or, without these, those by rule.
-        ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular); ``base_forms("dogs", Pos.NOUN)``
-        is dog.
+        They are the word itself and its irregular base forms; a word that has no irregular ones may
+        have base forms by rule instead. ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular);
+        ``base_forms("dogs", Pos.NOUN)`` is dog.
         """
-        # Rules apply only to words without an exception.
-        candidates = [word, *self._exceptions[pos].get(word, ())]
-        if len(candidates) == 1:
+        irregular = self._exceptions[pos].get(word, ())
+        candidates = [word, *irregular]
+        if not irregular:
             for end, base in _DETACHMENT_RULES[pos]:
                 if word.endswith(end):
                     candidates.append(word.removesuffix(end) + base)
         index = self._index[pos]
-        return tuple(form for form in dict.fromkeys(candidates) if form.replace(" ", "_") in index)
+        distinct = dict.fromkeys(candidates)
+        return tuple(form for form in distinct if form.replace(" ", "_") in index)
 
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
         """Return the synsets of a base form, most frequent sense first, each as its words.
@@ -138,9 +139,10 @@ class WordNet:
         return tuple(self._synset_words(pos, offset) for offset in offsets)
 
     def _synset_words(self, pos: Pos, offset: int) -> tuple[str, ...]:
-        """Return the words of the synset that starts at a byte of the data file."""
+        """Return the words of the synset that starts at byte ``offset`` of the data file."""
         data = self._data[pos]
-        fields = data[offset : data.find(b"\n", offset)].decode("utf-8", "replace").split(" ")
+        line = data[offset : data.find(b"\n", offset)]
+        fields = line.decode("utf-8", "replace").split(" ")
         if not fields[0].isdigit() or int(fields[0]) != offset:
             ending = _FILE_ENDING[pos]
             raise DataError(
@@ -148,9 +150,11 @@ class WordNet:
                 f"but index.{ending} says so: different releases, or edited files",
                 hint=INSTALL_HINT,
             )
-        # Field 3 is the number of words, in hexadecimal; behind each word stands its lexical id.
+        # Field 3 is the number of words, in hexadecimal. The words begin with field 4, and each is
+        # followed by its lexical id.
+        n_words = int(fields[3], 16)
         words = []
-        for word in fields[4 : 4 + 2 * int(fields[3], 16) : 2]:
+        for word in fields[4 : 4 + 2 * n_words : 2]:
             if word.endswith(")"):  # adjectives may have a marker of their position: galore(ip)
                 word = word.partition("(")[0]
             words.append(word.replace("_", " "))
@@ -158,6 +162,7 @@ class WordNet:
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
+        """The lines of the index files without the lemma, by part of speech and lemma."""
         entries: dict[Pos, dict[str, str]] = {}
         for pos, ending in _FILE_ENDING.items():
             entries[pos] = {}
@@ -177,6 +182,7 @@ class WordNet:
 
     @functools.cached_property
     def _exceptions(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
+        """The base forms of each irregular form, by part of speech."""
         exceptions: dict[Pos, dict[str, tuple[str, ...]]] = {}
         for pos, ending in _FILE_ENDING.items():
             lines = map(str.split, self._lines(f"{ending}.exc"))
@@ -185,7 +191,7 @@ class WordNet:
 
     @functools.cached_property
     def _irregular(self) -> dict[Pos, dict[str, tuple[str, ...]]]:
-        """The irregular forms of each base form: the exceptions the other way round."""
+        """The irregular forms of each base form, by part of speech: ``_exceptions`` inverted."""
         inverse: dict[Pos, dict[str, tuple[str, ...]]] = {pos: {} for pos in Pos}
         for pos, exceptions in self._exceptions.items():
             for form, bases in exceptions.items():
@@ -195,30 +201,33 @@ class WordNet:
 
     @functools.cached_property
     def _tag_counts(self) -> dict[tuple[str, Pos], int]:
+        """How often each lemma is tagged as each part of speech, summed over its senses."""
         counts: dict[tuple[str, Pos], int] = defaultdict(int)
         for line in self._lines("cntlist.rev"):
             sense_key, _, count = line.split()
             lemma, _, sense = sense_key.partition("%")
-            counts[lemma, _SENSE_KEY_POS[sense[0]]] += int(count)
+            pos = _SENSE_KEY_POS[sense[0]]
+            counts[lemma, pos] += int(count)
         return counts
 
     def _lines(self, name: str) -> Iterator[str]:
+        """Yield the lines of a file; none if it is missing, as some files are optional."""
         path = self.directory / name
         if path.exists():
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory`` (or ``SIMCSE_WORDNET``), or the first one found.
+    """Return the WordNet database in ``directory``, by default the folder ``SIMCSE_WORDNET``.
 
-    Without either, it looks, in turn, at ``WNSEARCHDIR`` and ``WNHOME/dict`` (WordNet's own
-    variables), the usual folders of WordNet, the data folders of NLTK, and installed Python
-    packages that carry the files. Nothing is downloaded.
+    If neither is given, the first database in these places is taken: ``WNSEARCHDIR`` and
+    ``WNHOME/dict`` (WordNet's own variables), the usual folders of WordNet, the data folders of
+    NLTK, and installed Python packages that carry the files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])
     places = _usual_places()
-    if directory is not None:
+    if directory is not None:  # the database may lie in a folder below it
         places = map(directory.joinpath, ("", "dict", "corpora/wordnet"))
     for place in places:
         if not _missing_files(place):

@@ -72,8 +72,9 @@ def split_punctuation(word: str) -> tuple[str, str, str]:
 
 
 def match_case(word: str, replacement: str) -> str:
-    """Return ``replacement`` with the capitals of ``word``: all or the first; else unchanged.
+    """Return ``replacement`` in capitals if ``word`` is in capitals, else with its first letter.
 
+    If that letter is small, ``replacement`` is unchanged.
     ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
     """
     if len(word) > 1 and word.isupper():
@@ -84,7 +85,7 @@ def match_case(word: str, replacement: str) -> str:
 
 
 class TextChange(NamedTuple):
-    """A stretch of words in both texts: equal, replaced, removed or added (one side empty)."""
+    """A stretch of words in both texts; one side is empty if words were added or removed."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -99,24 +100,24 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""
-    removed = []
-    added = []
+    old_parts = []  # each part with a flag: true if it was changed
+    new_parts = []
     for change in changes:
         if change.before:
-            removed.append((separator.join(change.before), not change.is_equal))
+            old_parts.append((separator.join(change.before), not change.is_equal))
         if change.after:
-            added.append((separator.join(change.after), not change.is_equal))
+            new_parts.append((separator.join(change.after), not change.is_equal))
     title = f"{name}: distance {distance}, {len(units)} {unit}s"
-    return DiffRow(title, removed, added, separator)
+    return DiffRow(title, old_parts, new_parts, separator)
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
-    """Return the edit distance in words, and the changes of one cheapest way to ``after``.
+    """Return the edit distance in words, and the changes of one cheapest way between the texts.
 
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
     the longer length.
     """
-    # From the last words back to the first, along the cheapest steps.
+    # Go back from the last words to the first, along the cheapest steps.
     costs = _cost_table(before, after)
     changes: list[TextChange] = []
     i = len(before)
@@ -133,7 +134,7 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
             j -= 1
             changes.append(TextChange((), (after[j],)))
 
-    # From the first word on, join runs of equal words, and runs of changed ones.
+    # The changes are in reverse order. Join runs of equal words, and runs of changed words.
     stretches = []
     for _, run in groupby(reversed(changes), lambda change: change.is_equal):
         removed, added = zip(*run, strict=True)
@@ -147,8 +148,10 @@ def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
     for i, word in enumerate(before, start=1):
         row = [i]
         for j, other in enumerate(after, start=1):
-            # The last change removes a word, adds one, or replaces one (by itself at no cost).
-            row.append(min(costs[-1][j] + 1, row[-1] + 1, costs[-1][j - 1] + (word != other)))
+            removal = costs[-1][j] + 1
+            addition = row[-1] + 1
+            replacement = costs[-1][j - 1] + (word != other)  # equal words cost nothing
+            row.append(min(removal, addition, replacement))
         costs.append(row)
     return costs
 

@@ -40,7 +40,7 @@ class DataKind(StrEnum):
 
 @dataclass(frozen=True)
 class ObjectiveOptions:
-    """The options of every objective; those with a flag of their own are not set by ``--set``."""
+    """The options of every objective; an option that has a flag is not set by ``--set``."""
 
     max_length: int = setting(32, "Sub-words per text, including special ones.", "--max-length")
 
@@ -50,8 +50,8 @@ class Examples:
     """The examples of one epoch.
 
     ``files`` has the number of examples and the passes per epoch of each training file; if it is
-    empty, there is one file in one pass. ``are_rows`` says that example i is row i of the data, so
-    that facts about rows, such as their duplicates, apply to examples.
+    empty, there is one file, which is read once. If ``are_rows`` is true, example i is row i of the
+    data, so what is known of rows, such as their duplicates, holds for examples.
     """
 
     items: Sequence[Any]
@@ -93,6 +93,7 @@ class Batch:
 
         A sentence that is its own positive counts as one text, a triplet as three.
         """
+        # ``texts`` may have more than the encoder reads.
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
 
@@ -107,7 +108,7 @@ class Batch:
         return batch._with_tensors(lambda tensors: tensors.pin_memory())
 
     def to(self, device: torch.device) -> "Batch":
-        """Copy the batch to a device without waiting."""
+        """Return the batch on a device; the program does not wait for the copies."""
 
         def moved(tensors: Any) -> Any:
             if isinstance(tensors, PaddedRows):
@@ -117,7 +118,7 @@ class Batch:
         return self._with_tensors(moved)
 
     def _with_tensors(self, change: Callable[[Any], Any]) -> "Batch":
-        """Return the batch with ``change`` applied to its padded rows and the tensors of extra."""
+        """Return the batch with ``change`` applied to the tensors of ``rows`` and ``extra``."""
         changed = replace(self, extra=dict(self.extra))
         if isinstance(self.rows, PaddedRows):
             changed.rows = change(self.rows)
@@ -127,12 +128,15 @@ class Batch:
         return changed
 
     def split(self, end: int) -> tuple[TokenRows, TokenRows]:
-        """Return the rows of this part before row ``end`` of the whole batch, and the others."""
+        """Return the rows before row ``end``, and the others; a part may hold only one kind.
+
+        ``end`` is counted in the whole batch, of which this one may be a part.
+        """
         n_before = max(end - self.offset, 0)
         return self.rows[:n_before], self.rows[n_before:]
 
     def chunks(self, n_rows: int) -> "list[Batch]":
-        """Return the batch in parts of at most ``n_rows`` rows, in order, for cached gradients."""
+        """Return the batch in parts of at most ``n_rows`` rows, for cached gradients."""
         chunks = []
         for start in range(0, len(self.rows), n_rows):
             rows = self.rows[start : start + n_rows]
@@ -145,10 +149,11 @@ class Objective(nn.Module, ABC):
 
     There is one subclass for each method, with a dataclass of its ``Options``.
 
-    The training loop asks for the ``examples`` of an epoch, and turns parts of them into batches by
-    ``collate``, which runs in a thread, with a generator that depends on the seed and the step
-    alone. Then the loop calls the objective on a batch. Its ``forward`` is ``encode``, which treats
-    each row by itself and so can be done in chunks, followed by ``losses`` of the whole batch.
+    The training loop asks for the ``examples`` of an epoch, and makes batches of them by
+    ``collate``. This runs in a thread, with a generator that depends on the seed and the step
+    alone. Then the loop calls ``forward`` on a batch, which is ``encode`` followed by ``losses``.
+    ``encode`` treats each row by itself, so it can be done in chunks; ``losses`` needs the whole
+    batch.
     """
 
     name: ClassVar[str]  # a class in a user's file has the name FILE.py:CLASS
@@ -171,7 +176,7 @@ class Objective(nn.Module, ABC):
         self.set_up()
 
     def set_up(self) -> None:
-        """Make the layers and the state beside the encoder, and refuse options that do not fit it.
+        """Make further layers and state, and refuse options that do not fit the encoder.
 
         This is called once, when ``encoder`` and ``options`` are there.
         """
@@ -190,7 +195,7 @@ class Objective(nn.Module, ABC):
         """Return the batch of some examples; equal arguments must give an equal batch."""
 
     def batch_of(self, *views: Sequence[str], **extra: Any) -> Batch:
-        """Return the batch of examples whose texts are given view by view."""
+        """Return the batch of some examples; ``views[k][i]`` is text k of example i."""
         texts = [text for view in views for text in view]
         rows = self.encoder.tokenize(texts, max_length=self.options.max_length)
         return Batch(rows, len(views[0]), texts=list(zip(*views, strict=True)), extra=extra)
@@ -207,15 +212,15 @@ class Objective(nn.Module, ABC):
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         """Return the loss terms of a whole batch, and metrics.
 
-        ``representations`` are what ``encode`` returns for this process's rows; a method that needs
-        those of other processes gathers them.
+        ``representations`` are the results of ``encode`` for the rows of this process. A method
+        that needs the results of other processes gathers them.
         """
 
     def after_step(self) -> None:
-        """Update what no gradient reaches, such as a queue or a moving average.
+        """Update tensors that no gradient reaches, such as a queue or a moving average.
 
-        This is called after each step of the optimizer, before its state is saved. Register such
-        tensors as buffers, so that they are part of the state.
+        This is called after each step of the optimizer, before the training state is saved.
+        Register such tensors as buffers, so that they are part of the state.
         """
 
     def forward(self, batch: Batch) -> Losses:
@@ -243,7 +248,7 @@ class TwoEncoderOptions(ObjectiveOptions):
 
 
 class TwoEncoders(Objective):
-    """An objective that may encode the first view by one encoder and the others by a second one.
+    """An objective that may have a second encoder, for all views but the first.
 
     Source: Gao et al. 2021, Table 2, "two encoders"; Contrastive Tension; QuickThoughts.
     """
@@ -262,7 +267,10 @@ class TwoEncoders(Objective):
             )
 
     def embed(self, batch: Batch) -> Tensor:
-        """Return the embeddings; a second encoder, if any, embeds all views but the first."""
+        """Return the embeddings; a second encoder, if any, makes those of all views but the first.
+
+        ``batch`` may be a part of a batch.
+        """
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)
         first, others = batch.split(batch.n_examples)

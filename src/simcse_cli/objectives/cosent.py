@@ -44,6 +44,7 @@ class Cosent(LabelledPairs):
         scores = gather_with_grad(batch.extra["labels"], batch.counts)
         options = self.options
         terms = {}
+        # If both weights are 0, the cosine term stays, times 0, because the loss needs a term.
         if options.cosine_weight or not options.angle_weight:
             loss = cosent(left, right, scores, temperature=options.temperature)
             terms["cosent"] = options.cosine_weight * loss

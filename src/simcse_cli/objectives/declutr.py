@@ -41,22 +41,22 @@ class SpanSampler:
 
     @property
     def min_document(self) -> int:
-        """Minimum number of tokens in a document: two blocks for each anchor."""
+        """Minimum number of tokens in a document: two blocks of ``max_length`` for each anchor."""
         return 2 * self.n_anchors * self.max_length
 
     def _length(self, a: float, b: float, generator: np.random.Generator) -> int:
-        """Return ``floor(beta * (max - min) + min)`` with beta drawn from Beta(a, b)."""
+        """Return a length from ``min_length`` to below ``max_length``, drawn from Beta(a, b)."""
         return int(generator.beta(a, b) * (self.max_length - self.min_length) + self.min_length)
 
     def sample(
         self, n_tokens: int, generator: np.random.Generator
     ) -> list[tuple[slice, list[slice]]]:
-        """Return the anchors of one document, each with its positives.
+        """Return the anchors of a document of ``n_tokens`` tokens, each with its positives.
 
         The lengths of anchors follow Beta(4, 2), so most anchors are long; the lengths of positives
-        follow Beta(2, 4), so most are short. An anchor lies anywhere in a randomly chosen block;
-        later anchors cannot lie in that block or its neighbours. If few blocks are left, the anchor
-        takes the first or the last of them. A positive starts anywhere from its own length before
+        follow Beta(2, 4), so most are short. An anchor lies anywhere in a random block; later
+        anchors cannot lie in that block or its neighbours. If few blocks are left, the anchor lies
+        in the first or the last of them. A positive starts anywhere from its own length before
         the anchor to the anchor's end, as far as the document allows: it overlaps the anchor,
         touches it, or is inside it.
 
@@ -67,35 +67,39 @@ class SpanSampler:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
         block_starts = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        # An anchor closes up to three blocks, but fewer at the ends. So it takes an end if
-        # fewer than ``n_left`` blocks are left for each of the ``n_left`` anchors.
+        # An anchor closes up to three blocks, but fewer if it lies in the first or the last. So it
+        # takes one of these two if few blocks are left: fewer than ``n_left`` for each of the
+        # ``n_left`` anchors that are still to be drawn.
         for n_left in range(self.n_anchors, 0, -1):
             if len(block_starts) // n_left < n_left:
-                chosen = int(generator.choice([0, len(block_starts) - 1]))
+                block = int(generator.choice([0, len(block_starts) - 1]))
             else:
-                chosen = int(generator.integers(len(block_starts)))
-            block_start = block_starts[chosen]
+                block = int(generator.integers(len(block_starts)))
+            block_start = block_starts[block]
             length = self._length(4, 2, generator)
-            anchor = _place(length, block_start, block_start + self.max_length - length, generator)
-            del block_starts[max(0, chosen - 1) : chosen + 2]
+            last_start = block_start + self.max_length - length
+            anchor = _draw_span(length, block_start, last_start, generator)
+            del block_starts[max(0, block - 1) : block + 2]  # the block and its neighbours
             groups.append((anchor, self._positives(anchor, n_tokens, generator)))
         return groups
 
     def _positives(
         self, anchor: slice, n_tokens: int, generator: np.random.Generator
     ) -> list[slice]:
-        """Return the positives of an anchor, which are independent of each other."""
+        """Return the positives of an anchor, each drawn independently."""
         positives = []
         for _ in range(self.n_positives):
             length = self._length(2, 4, generator)
             earliest = max(0, anchor.start - length)
             latest = min(anchor.stop, n_tokens - length)
-            positives.append(_place(length, earliest, latest, generator))
+            positives.append(_draw_span(length, earliest, latest, generator))
         return positives
 
 
-def _place(length: int, first: int, last: int, generator: np.random.Generator) -> slice:
-    start = int(generator.integers(first, last, endpoint=True))
+def _draw_span(
+    length: int, first_start: int, last_start: int, generator: np.random.Generator
+) -> slice:
+    start = int(generator.integers(first_start, last_start, endpoint=True))
     return slice(start, start + length)
 
 
@@ -120,7 +124,7 @@ class Declutr(Objective):
     A masked-LM loss on the anchors is added.
 
     Source: Giorgi et al. 2021, with the settings of their code. Spans are shorter than ``max_span``
-    sub-words; a document needs at least ``2 * n_anchors * max_span`` of them.
+    sub-words; a document needs at least ``2 * n_anchors * max_span`` sub-words.
     """
 
     name = ObjectiveName.DECLUTR
@@ -154,32 +158,32 @@ class Declutr(Objective):
         self._documents: list[TokenIds] | None = None
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
-        """Return the sub-words of each document that is long enough, which are computed once."""
+        """Return the sub-words of each document that is long enough; they are computed once."""
         if self._documents is None:
             self._documents = self._long_documents(data)
         return Examples(self._documents)
 
     def _long_documents(self, data: Any) -> list[TokenIds]:
         """Return the sub-words of the documents that are long enough; warn of shorter ones."""
-        limit = self.sampler.min_document
+        needed = self.sampler.min_document
         # Texts start with a space, so that byte-level BPE treats their first word as any other.
         texts = [" ".join(["", *document]) for document in data.documents]
         encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
         id_lists = encoded["input_ids"]
-        documents = [ids for ids in id_lists if len(ids) >= limit]
+        documents = [ids for ids in id_lists if len(ids) >= needed]
         if not documents:
             longest = max(map(len, id_lists))
-            # The longest span for which that document would be long enough, but at least 8.
+            # The hint names the longest spans for which this document is long enough, at least 8.
             max_span = max(longest // (2 * self.sampler.n_anchors), 8)
             raise DataError(
                 f"{data.name}: the longest of {len(id_lists)} documents has {longest} "
-                f"tokens, need {limit}",
+                f"tokens, need {needed}",
                 hint=f"use shorter spans, for example --set max_span={max_span}",
             )
         n_short = len(id_lists) - len(documents)
         if n_short:
             self.warnings.append(
-                f"{n_short:,} of {len(id_lists):,} documents are shorter than {limit} sub-words"
+                f"{n_short:,} of {len(id_lists):,} documents are shorter than {needed} sub-words"
             )
         return documents
 
@@ -195,7 +199,8 @@ class Declutr(Objective):
             for anchor, positives in self.sampler.sample(len(ids), generator):
                 spans = (anchor, *positives)
                 groups.append(tuple(str(decode(ids[span])) for span in spans))
-        rows = self.encoder.tokenize([text for view in zip(*groups, strict=True) for text in view])
+        views = zip(*groups, strict=True)  # all anchors, all first positives, and so on
+        rows = self.encoder.tokenize([text for view in views for text in view])
         extra: dict[str, Any] = {}
         # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:
@@ -209,10 +214,12 @@ class Declutr(Objective):
         if self.mlm is None:
             return super().encode(batch)
         embeddings, states, _ = self.encoder.embed_with_states(batch.rows)
+        # Only the anchors, which are the first rows of the whole batch, have labels.
         labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
         return embeddings, self.mlm.row_losses(states[: len(labels)], labels)
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
+        # View 0 holds the anchors, and the other views hold their positives.
         views = representations[0].view(1 + self.sampler.n_positives, batch.n_examples, -1)
         anchors, positives = gather_views([views[0], views[1:].mean(dim=0)], batch.counts)
         terms = {"contrastive": nt_xent(anchors, positives, temperature=self.options.temperature)}

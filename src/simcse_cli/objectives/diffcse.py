@@ -157,9 +157,10 @@ class Diffcse(Simcse):
         return terms, metrics
 
     def detection(self, vectors: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the detection loss and the fraction of replaced tokens, as this process's shares.
+        """Return the detection loss and the fraction of replaced tokens.
 
-        ``vectors`` ``(R, D)`` are those of this process's views, view by view.
+        Both are this process's shares of a mean over all processes. ``vectors`` ``(R, D)`` belong
+        to the views of this process, view by view.
         """
         pad_id = self.encoder.tokens.pad_id
         ids, mask = pad(batch.rows[: len(vectors)], pad_id, vectors.device)
@@ -169,7 +170,7 @@ class Diffcse(Simcse):
         logits = self.detector(vectors, edited, mask)
         losses = functional.cross_entropy(logits.mT, is_replaced, reduction="none")
 
-        # Means are over tokens without padding; only the loss of the released code includes it.
+        # Means are over tokens without padding, except the loss of the released code.
         n_tokens = mask.sum()
         share = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
         if self.options.as_released:
@@ -178,10 +179,10 @@ class Diffcse(Simcse):
 
     @torch.no_grad()
     def edited(self, ids: Tensor, masked: Tensor, mask: Tensor) -> Tensor:
-        """Return the sentences as the generator edits them, ``(R, L)``.
+        """Return the token ids of the sentences as the generator edits them, ``(R, L)``.
 
-        Every token is the generator's, so tokens that were not masked may change too. Only the
-        first token and padding are those of ``ids``.
+        The generator predicts every token, so tokens that were not masked may change too. Only the
+        first token and the padding are taken from ``ids``.
         """
         self.generator.train(self.options.as_released)  # the released code leaves its dropout on
         attention_mask = unread_mask(self.generator.base_model, mask)

@@ -55,8 +55,8 @@ class Distill(Objective):
             vectors = gather_with_grad(vectors, batch.counts)
             cosines = similarity_matrix(vectors, vectors)
             return {"distance": functional.mse_loss(cosines, teacher_cosines(batch))}, {}
-        # The teacher's vectors ``(N, C, D)`` are those of all processes and columns; ``first`` is
-        # the first row of this process, and column 0 is that of the anchors.
+        # The teacher's vectors ``(N, C, D)`` are for the rows of all processes and for all columns.
+        # ``first`` is the first row of this process, and column 0 has the anchors.
         first = batch.extra["first"]
         teacher = batch.extra["teacher"][first : first + len(vectors), 0]
         mapped = vectors if self.map is None else self.map(vectors)

@@ -62,9 +62,9 @@ class IsBert(Objective):
         return self.batch_of(examples)
 
     def encode(self, batch: Batch) -> Representations:
-        """Return the features ``(M, D)`` of all tokens but padding, and the vectors of sentences.
+        """Return the features ``(M, D)`` of all tokens but padding, and the sentences' vectors.
 
-        The tokens come sentence by sentence.
+        The tokens of the first sentence come first, then those of the second, and so on.
         """
         embeddings, features, _ = self.encoder.embed_with_states(batch.rows)
         real = to_device(real_positions(batch.rows), features.device)
@@ -72,14 +72,18 @@ class IsBert(Objective):
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         local_features, sentence_features = representations
-        counts = list(batch.counts) or row_counts(sentence_features)
+        counts = list(batch.counts)
+        if not counts:
+            counts = row_counts(sentence_features)
         rank = torch.distributed.get_rank() if len(counts) > 1 else 0
-        # Number each token's sentence among the sentences of all processes.
+        # For each token, find the number of its sentence among the sentences of all processes.
+        first_sentence = sum(counts[:rank])
         lengths = torch.tensor([len(row) for row in batch.rows])
-        owners = torch.repeat_interleave(torch.arange(len(lengths)), lengths) + sum(counts[:rank])
+        local_numbers = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        sentence_numbers = local_numbers + first_sentence
         loss = jensen_shannon_mi(
             local_features,
             gather_with_grad(sentence_features, counts),
-            to_device(owners, local_features.device),
+            to_device(sentence_numbers, local_features.device),
         )
         return {"mutual_information": loss}, {}

@@ -30,5 +30,5 @@ class LabelledPairs(Objective):
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         left, right, labels = zip(*examples, strict=True)
         batch = self.batch_of(left, right, labels=self.target(labels))
-        batch.texts = list(examples)
+        batch.texts = list(examples)  # people read the label beside the texts
         return batch

@@ -27,7 +27,7 @@ from simcse_cli.settings.declare import setting
 NOT_MASKED = -100
 _KEPT_SHARE = _RANDOM_SHARE = 0.1
 Words = Sequence[Sequence[int | None]]
-"""For each token of each row, the number of its word in the row."""
+"""For each token of each row, the number of its word in the row; None for special tokens."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Masking:
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Return rows with some tokens masked, and labels: the ids of chosen tokens, else -100.
 
-        With ``words``, a word is chosen with ``probability``, with all of its tokens; what each of
-        these becomes is drawn separately.
+        With ``words``, all tokens of a word are chosen together, a word with ``probability``; what
+        each of the tokens becomes is drawn separately.
         """
         ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
         draws = generator.random(len(ids))
@@ -65,7 +65,7 @@ class Masking:
         labels = np.where(chosen, ids, NOT_MASKED)
 
         # Mask, replace or keep each chosen token.
-        fate = generator.random(len(ids))
+        fate = generator.random(len(ids))  # below 0.8: mask; up to 0.9: keep; above: replace
         random_ids = generator.integers(0, self.n_vocabulary, size=len(ids))
         ids = np.where(chosen & (fate < 1 - _KEPT_SHARE - _RANDOM_SHARE), self.mask_id, ids)
         ids = np.where(chosen & (fate >= 1 - _RANDOM_SHARE), random_ids, ids)
@@ -78,7 +78,7 @@ class Masking:
 
 
 def _first_tokens(words: Words) -> list[int]:
-    """Return the number of the first token of each token's word, counted over all rows."""
+    """Return, for each token, the position of the first token of its word; rows lie end to end."""
     word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
     first_tokens: dict[tuple[int, int | None], int] = {}
     return [first_tokens.setdefault(key, token) for token, key in enumerate(word_keys)]
@@ -139,27 +139,29 @@ class MlmTerm(nn.Module):
         ``labels`` has one list for each row: the original id where a token was chosen, else -100.
         To save time, only chosen tokens pass through the head: ``(M, H)`` to ``(M, V)``.
         """
-        # Lay padded rows end to end, so that both forms are indexed in one way: row r starts at
-        # token r * L of R * L.
+        # Lay padded rows end to end, so that both forms are indexed in one way: row r then starts
+        # at token r * L.
         if starts is None:
-            starts = torch.arange(0, states[:, :, 0].numel(), states.shape[1], device=states.device)
+            n_rows, length = states.shape[:2]
+            starts = torch.arange(0, n_rows * length, length, device=states.device)
             states = states.flatten(0, 1)
         target = torch.full((len(labels), max(map(len, labels), default=0)), NOT_MASKED)
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
 
-        # Find the chosen places on the CPU: on a GPU, the program would wait for their number.
+        # Find the chosen places on the CPU: the program would wait for a GPU to tell their number.
         chosen = target != NOT_MASKED
-        on_cpu = (*chosen.nonzero().unbind(1), target[chosen])
-        row_numbers, columns, original_ids = (to_device(part, states.device) for part in on_cpu)
+        places_and_ids = (*chosen.nonzero().unbind(1), target[chosen])
+        moved = [to_device(tensor, states.device) for tensor in places_and_ids]
+        row_numbers, columns, original_ids = moved
         scores = wide(self.head(states[starts[row_numbers] + columns]))
         losses = functional.cross_entropy(scores, original_ids, reduction="none")
         return losses.new_zeros(len(starts)).index_add(0, row_numbers, losses)
 
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
-        """Return the weighted share of this process in the mean loss of all masked tokens.
+        """Return this process's share of the mean loss over the masked tokens of all processes.
 
-        Without masked tokens, the result is 0.
+        It is multiplied by the weight of the term. Without masked tokens, the result is 0.
         """
         return self.weight * share_of_mean(row_losses.sum(), count_masked(labels))
 
@@ -169,7 +171,10 @@ def count_masked(labels: TokenRows) -> int:
 
 
 def mlm_term(objective: Objective, *, tied: bool) -> MlmTerm | None:
-    """Return the MLM term that the options of an objective ask for, or None for weight 0."""
+    """Return the MLM term of an objective, or None if its option ``mlm_weight`` is 0.
+
+    With ``tied``, the input embedding also serves as the matrix of the output layer.
+    """
     options: Any = objective.options
     if not options.mlm_weight > 0:
         return None

@@ -61,12 +61,14 @@ def positions_in_documents(
 def sample_next(
     following: Integers, *, window: int, generator: np.random.Generator
 ) -> tuple[Integers, Integers]:
-    """Return anchor and positive indices; a positive is one of the next ``window`` sentences.
+    """Return the indices of anchors and of their positives among all sentences.
 
     Source: Gao et al. 2021, Table 2, "next sentence" (window 1) and "next 3 sentences" (window 3).
 
     ``following`` has, for each sentence, how many sentences of its document follow; a sentence with
-    0 is no anchor. The positive is drawn evenly; near the end of a document the window is shorter.
+    0 is no anchor. The positive is drawn evenly from the next ``window`` sentences, or from fewer
+    near the end of a document.
     """
     anchors = np.flatnonzero(following > 0)
-    return anchors, anchors + generator.integers(1, np.minimum(following[anchors], window) + 1)
+    farthest = np.minimum(following[anchors], window)
+    return anchors, anchors + generator.integers(1, farthest + 1)

@@ -45,6 +45,7 @@ class TemplateViews(Simcse):
         texts = self.options.template
         if not 1 <= len(texts) <= 2:
             raise ConfigError(f"--template: {len(texts)} templates, need one or two")
+        # Templates and the pooler ``mask`` need each other.
         is_plain = set(texts) == {NOTHING_AROUND}
         if (self.encoder.pooler is Pooler.MASK) == is_plain:
             raise ConfigError(
@@ -53,13 +54,14 @@ class TemplateViews(Simcse):
             )
         if not is_plain:
             self.encoder.change(head=self.encoder.head, template=texts[0])
-        self.first = MaskTemplate(texts[0], self.encoder.tokens)
-        self.other = MaskTemplate(texts[-1], self.encoder.tokens)
-        self._check_template_room()
+        self.first_template = MaskTemplate(texts[0], self.encoder.tokens)
+        self.other_template = MaskTemplate(texts[-1], self.encoder.tokens)
+        self._check_max_length()
 
-    def _check_template_room(self) -> None:
-        """Raise ConfigError if a text in the other template may exceed the encoder's positions."""
-        n_more = self.other.n_added - self.first.n_added
+    def _check_max_length(self) -> None:
+        """Raise ConfigError if a text in one of the templates may be too long for the encoder."""
+        # The loader has left room for the first template in ``tokens.max_length``.
+        n_more = self.other_template.n_added - self.first_template.n_added
         room = self.encoder.tokens.max_length - max(n_more, 0)
         if self.options.max_length > room:
             raise ConfigError(
@@ -69,7 +71,7 @@ class TemplateViews(Simcse):
             )
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
-        return [self.first, *[self.other] * (n_views - 1)]
+        return [self.first_template, *[self.other_template] * (n_views - 1)]
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Promptbert(TemplateViews):
                 raise ConfigError(f"{flag}: there is no template", hint="use template_bias=off")
             if self.second is not None:
                 raise ConfigError(f"{flag} knows one encoder", hint="leave --dual-encoder out")
-            self.encoder.movable_positions()
+            self.encoder.movable_positions()  # raises an error if they cannot be moved
         self.encoder.change(head=self.encoder.head, subtracts_template=subtracts_at_test)
         self._is_single = True  # ``examples`` sets it by the number of columns
 
@@ -122,7 +124,7 @@ class Promptbert(TemplateViews):
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
         if self._is_single:
             return super().templates(n_views)
-        return [self.first] * n_views
+        return [self.first_template] * n_views
 
     def embed(self, batch: Batch) -> Tensor:
         """Return the embeddings, less the state of the template alone if training subtracts it."""
@@ -133,8 +135,8 @@ class Promptbert(TemplateViews):
         second = batch.rows[:0]
         if self._is_single:
             first, second = batch.split(batch.n_examples)
-        biases = []
-        for template, part in ((self.first, first), (self.other, second)):
+        biases = []  # for the rows of each template, the states of the template alone
+        for template, part in ((self.first_template, first), (self.other_template, second)):
             if part:
                 biases.append(self.encoder.around_nothing(template, part))
         return self.encoder.apply_head(self.encoder.pooled_rows(batch.rows) - torch.cat(biases))

@@ -57,6 +57,7 @@ class QuickThoughts(TwoEncoders):
         return batch
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
+        # Vectors of all sentences by the first encoder, and by the second one.
         inputs, outputs = gather_views(representations[0].chunk(2), batch.counts)
         places = gather_with_grad(batch.extra["places"], batch.counts)
         neighbours = (places.unsqueeze(1) - places.unsqueeze(0)).abs() == 1  # (N, N)

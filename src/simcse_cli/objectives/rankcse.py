@@ -35,8 +35,10 @@ class RankcseOptions(SimcseOptions):
 
 
 class Rankcse(Simcse):
-    """SimCSE with two more terms: consistency of both directions, and the teachers' ranking.
+    """SimCSE with two more terms: consistency, and the teachers' ranking.
 
+    Consistency is the agreement of the similarities in both directions, from anchors to positives
+    and back.
     Source: Liu et al. 2023 (RankCSE), as in a community's code; the authors' code was not found.
     The teachers are frozen and read the anchor's text as it is in the file, without dropout.
     """
@@ -61,7 +63,7 @@ class Rankcse(Simcse):
         return terms, metrics
 
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
-        """Return the loss of the teachers' ranking, in the form that the options choose."""
+        """Return the ranking loss of the options; ``teacher`` are the teachers' cosines."""
         options = self.options
         if options.rank is RankLoss.LISTMLE:
             return list_mle(logits, teacher)

@@ -86,7 +86,10 @@ def find_objective(name: str) -> type[Objective]:
 
 
 def check_objective(candidate: Any, place: str) -> None:
-    """Raise ConfigError unless a class is a complete subclass of ``Objective`` with ``Options``."""
+    """Raise ConfigError unless ``candidate`` is a subclass of ``Objective`` that can be built.
+
+    Its ``Options`` must be a dataclass; ``place`` begins the message.
+    """
     if not (isinstance(candidate, type) and issubclass(candidate, Objective)):
         raise ConfigError(
             f"{place}: is no subclass of Objective",
@@ -107,6 +110,7 @@ def check_objective(candidate: Any, place: str) -> None:
 def register_objective(cls: type[Objective]) -> str:
     """Return a name under which ``find_objective`` finds a class that a program has defined."""
     check_objective(cls, cls.__qualname__)
+    # An interactive session, whose module is ``__main__``, has no file.
     file = inspect.getsourcefile(cls) if cls.__module__ != "__main__" else None
     name = f"{file or cls.__module__}:{cls.__qualname__}"
     _registered[name] = _named(cls, name)
@@ -114,14 +118,14 @@ def register_objective(cls: type[Objective]) -> str:
 
 
 def _named(cls: type[Objective], name: str) -> type[Objective]:
-    """Give a class a name for messages unless it defines one: its base's name would mislead."""
+    """Give a class a ``name`` for messages unless it defines one: an inherited name misleads."""
     if "name" not in vars(cls):
         cls.name = objective_label(name)
     return cls
 
 
 def objective_label(name: str) -> str:
-    """Return an objective's name for records and model cards: a file's path without folders."""
+    """Return an objective's name for records and model cards, without the folders of its file."""
     file, colon, cls = name.rpartition(":")
     return f"{PurePath(file).name}{colon}{cls}"
 
@@ -136,14 +140,14 @@ def build_objective(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective:
-    """Return an objective with an encoder and its options (see ``objective_options``)."""
+    """Return an objective with an encoder; its options come from ``objective_options``."""
     return find_objective(name)(encoder, objective_options(name, settings, options))
 
 
 def objective_options(
     name: str, settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> ObjectiveOptions:
-    """Return the options of an objective, or raise an error for one that is not allowed.
+    """Return the options of an objective; raise an error for an option that is not allowed.
 
     Of the common ``settings``, the objective gets those that its options declare. ``options`` come
     from ``--set`` and must all be options of the objective.
@@ -165,11 +169,12 @@ def objective_options(
                 ),
             )
 
-    # Common settings have their types already; values from --set may be text.
+    # Common settings have their types already; values from --set may be text and are converted.
     kinds = get_type_hints(cls.Options)
     chosen = {key: value for key, value in settings.items() if key in declared}
     for key, value in options.items():
-        chosen[key] = convert(value, kinds[key], place_of_option(key, declared[key][1]))
+        _, details = declared[key]
+        chosen[key] = convert(value, kinds[key], place_of_option(key, details))
 
     # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
@@ -194,7 +199,7 @@ def option_rows(name: str) -> list[tuple[str, str]]:
         default = field.default
         if isinstance(default, tuple):
             default = " and ".join(map(str, default))
-        if default not in (None, False, ""):
+        if default not in (None, False, ""):  # these, and 0, mean that the option is off
             help_text += f" [default: {default}]"
         rows.append((usage, help_text))
     return rows

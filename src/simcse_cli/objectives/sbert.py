@@ -44,6 +44,6 @@ class Sbert(LabelledPairs):
         left, right = representations[0].chunk(2)
         labels = batch.extra["labels"]
         logits = self.classifier(sbert_features(left, right))
-        n_right = (logits.detach().argmax(dim=1) == labels).float().sum()
-        accuracy = share_of_mean(n_right, len(labels))
+        n_correct = (logits.detach().argmax(dim=1) == labels).float().sum()
+        accuracy = share_of_mean(n_correct, len(labels))
         return {"classification": classification(logits, labels)}, {"accuracy": accuracy}

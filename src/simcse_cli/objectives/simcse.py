@@ -40,11 +40,11 @@ class Simcse(TextViews):
 
     Source: Gao et al. 2021.
 
-    ``matryoshka_dims`` are widths of leading parts of the vector that are trained too; the loss is
-    the mean over these parts and the whole vector (Kusupati et al. 2022). A ``mlm_weight`` above 0
-    adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With ``mlm_tied``, the word
-    embeddings are the output matrix of this term. The original code trains a separate matrix, which
-    starts from the word embeddings.
+    With ``matryoshka_dims``, the first components of the vector are trained too, as many as each
+    number says; the loss is the mean over these parts and the whole vector (Kusupati et al. 2022).
+    A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With
+    ``mlm_tied``, the word embeddings are the output matrix of this term. The original code trains a
+    separate matrix, which starts from the word embeddings.
     """
 
     in_batch_negatives = True
@@ -73,12 +73,15 @@ class Simcse(TextViews):
         return batch
 
     def encode(self, batch: Batch) -> Representations:
-        """Return the plain rows' embeddings and, with the MLM term, the masked rows' losses."""
+        """Return the embeddings of the plain rows and, with the MLM term, the masked rows' losses.
+
+        ``batch`` may be a part of a batch, which has rows of both kinds or of one.
+        """
         if self.mlm is None:
             return super().encode(batch)
 
-        # A chunk has plain rows, masked rows, or the last plain rows followed by masked ones.
-        plain, masked = batch.split(batch.extra["n_plain"])
+        n_plain = batch.extra["n_plain"]
+        plain, masked = batch.split(n_plain)
         nothing = torch.zeros(0, device=self.encoder.device)
         embeddings = nothing.view(0, training_width(self.encoder))
         if plain:
@@ -86,7 +89,7 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
-        first_masked = max(batch.offset - batch.extra["n_plain"], 0)
+        first_masked = max(batch.offset - n_plain, 0)  # its number among the masked rows
         labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
@@ -97,20 +100,20 @@ class Simcse(TextViews):
         return terms, metrics
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        """Return the terms and metrics of the gathered views; the loss is a mean over widths."""
+        """Return the terms of the gathered views, as means over the trained widths, and metrics."""
         texts = numbers_of_texts(batch)
         losses = [self.contrast(part, texts) for part in self.leading_parts(views)]
         return {"contrastive": torch.stack(losses).mean()}, {}
 
     def leading_parts(self, views: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-        """Yield the views cut to each of the widths that are trained."""
+        """Yield all views cut to the first trained width, then to the next, and so on."""
         for width in self.widths:
             yield [view[:, :width] for view in views]
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views: anchors, positives, hard negatives if any.
 
-        ``texts`` are the numbers of the rows' texts; with them, equal texts are masked.
+        ``texts`` numbers the texts of each row; with it, equal texts are no negatives.
         """
         anchors, positives, *hard_negatives = views
         return info_nce(
@@ -193,21 +196,25 @@ class SimcseSup(Simcse):
             )
             losses.append(loss)
             shares.append(share)
-        # The guide masks the same pairs at every width, so the first share stands for all.
+        # The guide masks the same pairs at every width, so all shares are equal.
         return {"contrastive": torch.stack(losses).mean()}, {"masked": shares[0]}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         if not self.options.unsup_weight:
             return super().contrast(views, texts)
-        anchors, *_, again = views
+        *supervised_views, anchors_again = views
         # In the unsupervised loss, a row holds its anchor's text twice.
         anchor_texts = None if texts is None else texts[:, :1].expand(-1, 2)
-        unsupervised = super().contrast([anchors, again], anchor_texts)
-        return super().contrast(views[:-1], texts) + self.options.unsup_weight * unsupervised
+        unsupervised = super().contrast([views[0], anchors_again], anchor_texts)
+        supervised = super().contrast(supervised_views, texts)
+        return supervised + self.options.unsup_weight * unsupervised
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:
-    """Return the text numbers of all rows, at least two columns; None if no texts are masked."""
+    """Return the numbers of all rows' texts, at least two columns; equal texts are no negatives.
+
+    The result is None if the batch does not number them.
+    """
     texts: Tensor | None = batch.extra.get("texts")
     if texts is not None and texts.shape[1] == 1:
         return texts.expand(-1, 2)  # a single sentence is its own positive
@@ -215,7 +222,7 @@ def numbers_of_texts(batch: Batch) -> Tensor | None:
 
 
 def known_pairs(batch: Batch) -> Tensor | None:
-    """Return which rows have equal texts, ``(N, N)``; None if no texts are masked."""
+    """Return which rows have equal texts, ``(N, N)``; None if the batch does not number texts."""
     texts = numbers_of_texts(batch)
     if texts is None:
         return None
@@ -224,12 +231,12 @@ def known_pairs(batch: Batch) -> Tensor | None:
 
 def teacher_cosines(batch: Batch) -> Tensor:
     """Return the teachers' weighted mean cosines between all anchors of the batch, ``(N, N)``."""
-    anchors: Tensor = batch.extra["teacher"][:, 0]
+    anchors: Tensor = batch.extra["teacher"][:, 0]  # column 0 of (N, C, D)
     return anchors @ anchors.T
 
 
 def with_anchors_again(batch: Batch) -> Batch:
-    """Add the anchors' rows a second time, after the views and before masked rows."""
+    """Add the anchors' rows a second time, behind the views and before the masked rows, if any."""
     n_plain = batch.extra.get("n_plain", len(batch.rows))
     anchors = batch.rows[: batch.n_examples]
     batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]

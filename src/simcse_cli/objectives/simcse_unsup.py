@@ -113,7 +113,7 @@ class SimcseUnsup(Simcse):
 
     Source: Gao et al. 2021, Eq. 4. If the training file has two columns, these are the two views.
     The options come from successors of SimCSE (``docs/objectives.md``); without them, the loss is
-    that of SimCSE, bit for bit.
+    exactly that of SimCSE.
     """
 
     name = ObjectiveName.SIMCSE_UNSUP
@@ -122,21 +122,24 @@ class SimcseUnsup(Simcse):
 
     def set_up(self) -> None:
         super().set_up()
-        self._check_form()
+        self._check_loss_options()
         self.queue: VectorQueue | None = None
         if queue_size := self.options.queue_size:
             width = training_width(self.encoder)
             self.queue = VectorQueue(self.encoder, queue_size, self.options.momentum, width=width)
         self.epoch = 0
 
-    def _check_form(self) -> None:
-        """Raise ConfigError for options that the chosen form of the loss cannot use."""
+    def _check_loss_options(self) -> None:
+        """Raise ConfigError for options that exclude each other in the loss."""
+        # The forms of SimCSE++, Mirror-BERT and MixCSE have one direction.
         options = self.options
         form = f"--set negatives={options.negatives}"
         if options.symmetric and (options.mix or options.negatives is not Negatives.DROPOUT):
             if options.mix:
                 form = f"--set mix={options.mix:g}"
             raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
+
+        # DCLR's noise and the form of Mirror-BERT exist for cosines alone.
         is_cosine = options.similarity is Similarity.COSINE
         if not is_cosine and (options.noise or options.negatives is Negatives.ALL_VIEWS):
             if options.noise:
@@ -162,8 +165,8 @@ class SimcseUnsup(Simcse):
                 "--set negatives=no-dropout compares a sentence with itself; these rows are pairs",
                 hint="use it with single sentences",
             )
-        # Identify the epoch by a number that its generator would draw. A copy draws it, so that
-        # later draws stay the same.
+        # The epoch is identified by a random number, which tells the queue that an epoch begins. A
+        # copy of the generator draws it, so that later draws stay the same.
         self.epoch = int(copy.deepcopy(generator).integers(1, 2**62))
         return super().examples(data, generator)
 
@@ -180,19 +183,19 @@ class SimcseUnsup(Simcse):
         return batch
 
     def _n_noise(self, n_rows: int) -> int:
-        """Return how many noise vectors a process draws, rounded up; the total is cut later."""
+        """Return how many noise vectors a process with ``n_rows`` examples draws, rounded up."""
         return math.ceil(self.options.noise * n_rows)
 
     def embed(self, batch: Batch) -> Tensor:
         if self.options.negatives is not Negatives.NO_DROPOUT:
             return super().embed(batch)
         # The rows after the two views are the anchors again, which are encoded without dropout.
-        views, plain = batch.split(2 * batch.n_examples)
+        views, anchors_again = batch.split(2 * batch.n_examples)
         vectors = []
         if views:
             vectors.append(super().embed(replace(batch, rows=views)))
-        if plain:
-            vectors.append(self.encoder.embed_rows(plain, dropout=False))
+        if anchors_again:
+            vectors.append(self.encoder.embed_rows(anchors_again, dropout=False))
         return torch.cat(vectors)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
@@ -211,7 +214,7 @@ class SimcseUnsup(Simcse):
         # Compute the loss for every width.
         excluded, metrics = self._excluded(batch)
         parts = self.leading_parts([*views, *negatives])
-        losses = [self._form(part, excluded) for part in parts]
+        losses = [self._loss(part, excluded) for part in parts]
         terms = {"contrastive": torch.stack(losses).mean()}
         if options.dimension_weight:
             loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)
@@ -223,36 +226,39 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return which rows are not negatives of each other, or None, and metrics.
+        """Return which rows are not negatives of each other, ``(N, N)`` or None, and metrics.
 
-        The metric is the share of pairs that a teacher finds too close, if there is a teacher.
+        Such rows have equal texts, or a teacher finds them too close; the metric is the share of
+        pairs that the teacher finds too close.
         """
         known = known_pairs(batch)
         threshold = self.options.false_negative_cosine
         if threshold is None:
             return known, {}
         excluded = (teacher_cosines(batch) > threshold).fill_diagonal_(False)
-        share = excluded.sum() / (excluded.numel() - len(excluded))
+        n_pairs = excluded.numel() - len(excluded)  # without the diagonal
+        share = excluded.sum() / n_pairs
         if known is not None:
             excluded = known | excluded
         return excluded, {"false_negatives": share}
 
-    def _form(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
+    def _loss(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
         """Return the contrastive loss of gathered views, in the form that the options choose.
 
-        ``views`` are anchors and positives. They are followed by the vectors without dropout, or by
-        negatives that belong to no row: the queue, then the noise.
+        ``views`` are the anchors, the positives, and then either the anchors without dropout or the
+        negatives that belong to no row: the queue, then the noise, if the options ask for them.
+        ``excluded`` marks the pairs of rows that are not negatives of each other.
         """
         options = self.options
         anchors, positives, *others = views
         shared: dict[str, Any] = {"temperature": options.temperature, "excluded": excluded}
         if options.negatives is Negatives.ALL_VIEWS:
             return nt_xent(anchors, positives, **shared)
-        if options.noise:
+        if options.noise:  # move the noise up the loss
             n_steps = options.noise_steps
             others[-1] = ascended(others[-1], anchors, positives, n_steps=n_steps, **shared)
         if options.as_released and excluded is not None:
-            # The empty part of the anchors is for ``cat``, which refuses an empty list.
+            # ``cat`` refuses an empty list, so an empty part of the anchors is added.
             noise = torch.cat([*others, anchors[:0]])
             return released_dclr(
                 anchors, positives, noise, excluded, temperature=options.temperature

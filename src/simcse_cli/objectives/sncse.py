@@ -51,8 +51,8 @@ class Sncse(TemplateViews):
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         # With weight 0, negations are not encoded, as they would change the dropout masks.
-        n_read = 3 if self.options.soft_weight else 2
-        return super().collate([texts[:n_read] for texts in examples], generator)
+        n_views = 3 if self.options.soft_weight else 2
+        return super().collate([texts[:n_views] for texts in examples], generator)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
@@ -62,7 +62,7 @@ class Sncse(TemplateViews):
             two_texts = {"texts": batch.extra["texts"][:, :2]}
             batch = replace(batch, extra=batch.extra | two_texts)
         terms, metrics = super().view_terms([anchors, positives], batch)
-        # There is one view of negations, or none with weight 0.
+        # There is one view of negations, or none if their weight is 0.
         for negated in negations:
             margin = soft_negative_margin(
                 anchors, positives, negated, low=options.margin_low, high=options.margin_high

@@ -85,7 +85,7 @@ class Tsdae(Objective):
         return (self.row_losses(self.embed(batch), whole),)
 
     def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
-        """Return the summed cross-entropy of a row's tokens after the first, ``(R,)``, in nats."""
+        """Return the cross-entropy of each row, summed over its tokens but the first, ``(R,)``."""
         ids, mask = pad(whole, self.encoder.tokens.pad_id, vectors.device)
         # A token sees only those before it, so padding on the right needs no mask.
         output = self.decoder(
@@ -113,7 +113,10 @@ def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
 
 
 def damage(text: str, probability: float, key: int) -> str:
-    """Delete each word of a text with this probability; at least one word stays."""
+    """Delete each word of a text with this probability; at least one word stays.
+
+    ``key`` seeds the choice.
+    """
     words = split_words(text)
     if not words:
         return text

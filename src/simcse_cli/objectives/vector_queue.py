@@ -22,8 +22,8 @@ class VectorQueue(nn.Module):
     Then the anchors are encoded by the copy, without dropout, and by the encoder's present head;
     these vectors join the queue. An epoch starts with an empty queue.
 
-    With momentum 0 the vectors are the encoder's own without dropout; with momentum 1 those of the
-    untrained encoder.
+    With momentum 0 the copy has the weights of the encoder; with momentum 1 it keeps the weights
+    from before training.
     """
 
     vectors: Tensor
@@ -43,13 +43,13 @@ class VectorQueue(nn.Module):
         if epoch != self.epoch:
             self.epoch = epoch
             self.n_filled = 0
-        return self.vectors[self.size - self.n_filled :]
+        return self.vectors[self.size - self.n_filled :]  # the newest vectors are at the end
 
     @torch.no_grad()
     def push(self, trained: SentenceEncoder, anchors: TokenRows, counts: Sequence[int]) -> None:
         """Update the copy's weights, and store its vectors of the anchors of all processes."""
-        weights = self.encoder.backbone.parameters(), trained.backbone.parameters()
-        for slow, fast in zip(*weights, strict=True):
+        slow_weights = self.encoder.backbone.parameters()
+        for slow, fast in zip(slow_weights, trained.backbone.parameters(), strict=True):
             slow.lerp_(fast, 1 - self.momentum)
         # In training mode the copy does not prepare its weights, which change in every step.
         self.encoder.train()

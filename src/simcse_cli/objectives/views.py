@@ -1,6 +1,5 @@
 """Two views of a sentence, and the projector that Barlow Twins and VICReg put over them."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -55,7 +54,7 @@ class TextViews(TwoEncoders):
             raise ConfigError(
                 "--set augment_both=true: nothing augments", hint="name a method with --augment"
             )
-        self._check_room()
+        self._check_growth()
         if self.options.dropout_mode is not DropoutMode.FIXED:
             return
         one_vector = "--dropout-mode fixed makes one vector serve as both views"
@@ -68,8 +67,8 @@ class TextViews(TwoEncoders):
                 f"{one_vector}; two encoders give two vectors", hint="leave --dual-encoder out"
             )
 
-    def _check_room(self) -> None:
-        """Raise ConfigError if an augmenter may add more sub-words than the encoder can read."""
+    def _check_growth(self) -> None:
+        """Raise ConfigError if texts may become too long for the encoder by augmentation."""
         augment = self.options.augment
         if not isinstance(augment, TokenAugmenter) or not augment.most_added:
             return
@@ -113,7 +112,7 @@ class TextViews(TwoEncoders):
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
 
-        # An augmenter changes the texts of a view, or later their sub-words.
+        # Augment the texts of a view, unless the augmenter changes sub-words, as below.
         n_rows = len(examples)
         augment = self.options.augment
         keys = self._augment_keys(n_rows, generator)
@@ -128,33 +127,34 @@ class TextViews(TwoEncoders):
             texts += template.texts(view)
         tokens = self.encoder.tokens
         rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
-        parts = [slice(side * n_rows, (side + 1) * n_rows) for side in range(len(views))]
+        rows_of_view = [slice(side * n_rows, (side + 1) * n_rows) for side in range(len(views))]
         if isinstance(augment, TokenAugmenter):
-            frame_ids = itertools.repeat(self._frame_ids())
+            frame_ids = self._frame_ids()
             for side, side_keys in keys.items():
-                rows[parts[side]] = map(augment, rows[parts[side]], frame_ids, side_keys)
+                side_rows = zip(rows[rows_of_view[side]], side_keys, strict=True)
+                rows[rows_of_view[side]] = [augment(row, frame_ids, key) for row, key in side_rows]
 
         # Add the templates last, as augmenters move and repeat only sub-words of the text.
         framed = []
-        for template, part in zip(templates, parts, strict=True):
-            framed += template.around(rows[part])
+        for template, view_slice in zip(templates, rows_of_view, strict=True):
+            framed += template.around(rows[view_slice])
         return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
 
     def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return the views to augment, each with one key per text, which seeds its augmentation."""
+        """Return a list of keys for each view to augment: one key for each text, as its seed."""
         if self.options.augment is None:
             return {}
         sides = (0, 1) if self.options.augment_both else (1,)
         return {side: generator.integers(0, 2**62, size=n_rows).tolist() for side in sides}
 
     def _frame_ids(self) -> frozenset[int]:
-        """Return the ids that the tokenizer puts around a text; augmenters leave them in place."""
+        """Return the ids that a tokenizer puts around a text, and which augmenters do not move."""
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
         ids = (getattr(self.encoder.tokenizer, name, None) for name in names)
         return frozenset(token for token in ids if token is not None)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
-        """Return the template of each view, which stands around its texts."""
+        """Return the template of each view: the words around its texts."""
         return [self.encoder.template] * n_views
 
     def local_views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
@@ -201,7 +201,7 @@ class ProjectedViews(TextViews):
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
         """Return both projected views of all processes, ``(N, P)`` each.
 
-        The views pass the projector one after the other, so each is normalised by itself.
+        The views pass the projector one after the other, so each is batch-normalised by itself.
         """
         projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)
