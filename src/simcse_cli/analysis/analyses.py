@@ -27,9 +27,9 @@ SPACE_ANALYSES: dict[str, Callable[..., Analysis]] = {
 
 
 def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **options: Any) -> Analysis:
-    """Return one analysis of the spaces, with means over the seeds of one setting.
+    """Return the analysis ``name`` of the spaces, with means over seeds.
 
-    ``options`` are the keyword arguments that only this analysis takes.
+    ``options`` are keyword arguments that only this analysis takes.
     """
     groups = {space.label: space.encoder.group for space in spaces}
     return SPACE_ANALYSES[name](spaces, **options).with_means(groups)
@@ -38,12 +38,12 @@ def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **options: Any) 
 def analyze_spaces(
     name: str, options: SpaceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    """Return one analysis of the chosen spaces.
+    """Return the analysis ``name`` of the spaces that the options name.
 
-    Its page has all analyses, and the training paths of those models that are runs.
+    Its HTML page has all analyses, and the training paths of the models that are runs.
     """
     spaces = encode_pairs(options, labels, progress)
-    # Fields that not all analyses share are keyword arguments of this one.
+    # The function of an analysis takes the options that only its command has.
     shared = {field.name for field in fields(SpaceOptions)}
     own_names = settings_of(type(options)).keys() - shared
     analysis = space_analysis(name, spaces, **{key: getattr(options, key) for key in own_names})

@@ -64,17 +64,17 @@ class RatingGroup:
 
 
 def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
-    """Return the cosines ``(N,)`` split by gold rating ``(N,)``, in five equal parts of the scale.
+    """Return the cosines ``(N,)`` in groups by gold rating ``(N,)``: five equal parts of the scale.
 
-    Source: Gao et al. 2021, Figure G.1: five groups of STS-B. Integer edges are a toolkit default,
-    since the paper does not state them; all of STS-B then falls into groups of 1478, 1334, 1520,
-    2288 and 2008 pairs.
+    Source: Gao et al. 2021, Figure G.1, which has five groups of STS-B but does not state their
+    edges. Integer edges are a toolkit default; the groups then have 1478, 1334, 1520, 2288 and 2008
+    pairs.
     """
     if len(cosines) != len(gold):
         raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     start, end = rating_scale(gold)
     edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
-    edges.append(end)  # which the sum may miss by a rounding
+    edges.append(end)  # the formula above might miss it by a rounding error
     groups = []
     for low, high in pairwise(edges):
         closed = high == edges[-1]
@@ -106,7 +106,7 @@ def kernel_density(cosines: AnyFloats) -> Floats:
 
 @plots.house_style()
 def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figure:
-    """Return one ridge plot per model: the density of cosines per group, highest rating on top.
+    """Draw one ridge plot per model: the density of cosines per group, highest rating on top.
 
     Source: Gao et al. 2021, Figure G.1. Heights are comparable within a panel; the black tick is
     the mean. The groups are the same in every panel, so only the first panel names them.
@@ -170,7 +170,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
-        # Leave out the part of the grid below all cosines.
+        # Start at the last point of the grid that is not above any cosine.
         start = GRID.searchsorted(lowest, side="right") - 1
         lines = {}
         for name, groups in by_name.items():

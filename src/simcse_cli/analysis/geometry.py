@@ -30,9 +30,9 @@ LEAST_SCORES = 1.0
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     """Return the alignment of the positive pairs, and the other measures over all sentences.
 
-    Source: Gao et al. 2021, footnote 3: whole STS-B, positives are the pairs with a gold score
-    strictly above 4 (1,491 of 8,628). Repeated sentences are kept (17,256 rows), a toolkit default:
-    the paper does not say. Without a positive pair, the alignment is None.
+    Source: Gao et al. 2021, footnote 3. In the whole of STS-B, the positive pairs are the 1,491 of
+    8,628 with a gold score above 4. The paper does not say whether repeated sentences are kept;
+    keeping them is a toolkit default. Without a positive pair, the alignment is None.
     """
     positive = is_positive(space.data.pairs.gold)
     aligned = None
@@ -56,10 +56,11 @@ def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
 
 @plots.house_style()
 def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> plots.Figure:
-    """Return the scatter of models, with uniformity to the right and alignment upwards.
+    """Draw a point for each model, with uniformity to the right and alignment upwards.
 
-    Source: Gao et al. 2021, Figure 3; lower is better in both. Points are coloured by the average
-    over STS tasks (a fraction) where every model has one, else by the score on the pairs.
+    Source: Gao et al. 2021, Figure 3; lower is better in both. The colour of a point is the average
+    over STS tasks if every model has one, otherwise the score on the pairs. ``score_label`` says
+    which score this is.
     """
     has_average = all(model.get("sts_average") is not None for model in models)
     key = "sts_average" if has_average else "score"
@@ -93,7 +94,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the alignment, the uniformity and further measures of each space."""
     data = spaces[0].data
 
-    # A score on STS-B is named after the split it is of; for all of STS-B that is the test split.
+    # A score on STS-B is named after its split; in the whole of STS-B, only the test set is scored.
     score_label = "Spearman"
     if data.name == "STS-B":
         score_label = "STS-B test"
@@ -103,7 +104,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     if score_label != "Spearman":
         colour_label = f"{score_label}, Spearman x100"
 
-    # The STS average has a column only where some model has one.
+    # The table has a column for the STS average if some model has one.
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
@@ -129,7 +130,6 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         notes,
     )
 
-    # The plot in the terminal shows the points without colours.
     def scatter() -> str:
         points = {}
         for model in models:

@@ -108,11 +108,12 @@ def count_groups(groups: Integers) -> int:
 
 
 def cosines_to_centres(units: Units, groups: Integers) -> Floats:
-    """Return the cosine of each vector with the mean of its group; NaN for one in no group."""
+    """Return the cosine of each vector with the mean of its group; without a group, NaN."""
     cosines = np.full(len(units), np.nan)
     for group in range(count_groups(groups)):
         members = groups == group
         centre = units[members].mean(axis=0, dtype=np.float64)
+        # The floor avoids 0 / 0 if the vectors of a group add up to zero.
         cosines[members] = units[members] @ centre / max(np.linalg.norm(centre), 1e-12)
     return cosines
 
@@ -144,13 +145,14 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
             expected = size * total_counts[word] / len(texts)
             if n_texts > expected:
                 weights[word] = n_texts * math.log(n_texts / expected)
+        # Words of equal weight are sorted by the alphabet, so that the order is always the same.
         ranked = sorted(weights, key=lambda word: (-weights[word], word))
         telling.append(ranked[:count])
     return telling
 
 
 def agreement(labels: Sequence[str], groups: Integers, seed: int) -> dict[str, float]:
-    """Return how well groups agree with known labels; texts in no group count as one group.
+    """Return how well groups agree with known labels; all texts in no group count as one group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg
     2007), 0 to 1, and ``v_measure_by_chance`` is its mean over 20 random orders of the labels.
@@ -189,7 +191,7 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
 
 
 def _method(options: GroupOptions) -> GroupMethod:
-    """Return the method of ``--by``, else kmeans for ``--k`` or agglomerative for a threshold."""
+    """Return the method of ``--by``; by default, kmeans with ``--k``, otherwise agglomerative."""
     if options.by is None and options.k is None and options.threshold is None:
         raise UsageError(
             "how many groups?",
@@ -212,7 +214,7 @@ def _method(options: GroupOptions) -> GroupMethod:
 
 
 def _check_count(n_texts: int, source: str, options: GroupOptions, method: GroupMethod) -> None:
-    """Raise an error if this many texts cannot be grouped as the options ask."""
+    """Raise an error if there are too few or too many texts for the options."""
     if n_texts < 2:
         raise DataError(f"{source}: {n_texts} texts, need at least 2")
     if options.k is not None and options.k > n_texts:
@@ -229,7 +231,7 @@ def _check_count(n_texts: int, source: str, options: GroupOptions, method: Group
 def _read(
     source: str, options: GroupOptions, method: GroupMethod, progress: Progress
 ) -> GroupedTexts:
-    """Read and encode the texts; rows without text are counted and left out."""
+    """Read and encode the texts; leave out rows without text, and report their number."""
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column, options.labels)
     extra_columns = [name for name in (options.id_column, options.labels) if name is not None]
@@ -356,7 +358,7 @@ def _text_rows(grouped: GroupedTexts) -> Iterator[dict[str, Any]]:
 
 @plots.house_style()
 def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
-    """Return the texts on their first two principal components; the largest groups have colours."""
+    """Draw the texts by their first two principal components; the largest groups have colours."""
     # The principal components are the right singular vectors of the centred vectors.
     centred = grouped.units - grouped.units.mean(axis=0)
     _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
@@ -365,6 +367,7 @@ def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     shares = singular_values[:2] ** 2 / max(float((singular_values**2).sum()), 1e-12)
 
     figure, (axes,) = plots.new_figure(6.8, 4.8)
+    # Texts in no group and in the smaller groups are grey.
     others = (grouped.groups == _NO_GROUP) | (grouped.groups >= _MOST_DRAWN)
     if others.any():
         axes.scatter(x[others], y[others], s=8, color=plots.LINE, label="other texts", linewidth=0)

@@ -70,7 +70,7 @@ class GeometryOptions(SpaceOptions):
 
 @dataclass(frozen=True)
 class SpectrumOptions(SpaceOptions):
-    """Its own options are keyword arguments of ``spectrum_analysis``."""
+    """The options that are declared here are keyword arguments of ``spectrum_analysis``."""
 
     raw: bool = setting(False, "Leave the vectors' lengths as they are.")
     center: bool = setting(False, "Subtract the mean vector first.")

@@ -26,7 +26,7 @@ def read_overlaps(
 ) -> Floats:
     """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
 
-    The section on overlap in ``docs/analysis.md`` describes this measure.
+    ``multiset`` counts repeated words each time. ``name`` stands beside the progress bar.
     """
     values: list[float] = []
     n_empty = 0
@@ -60,7 +60,7 @@ def summarize(values: Floats) -> dict[str, float]:
 
 @plots.house_style()
 def overlap_figure(overlaps: Mapping[str, Floats]) -> plots.Figure:
-    """Return the distribution of lexical overlap in each pair file, with a line at its mean."""
+    """Draw the distribution of lexical overlap in each file of pairs, with a line at the mean."""
     figure, (axes,) = plots.new_figure(6.4, 4.0)
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
@@ -77,7 +77,6 @@ def overlap_analysis(
     files: Sequence[Path], options: OverlapOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
     """Return the lexical overlap of the pairs of each file, as numbers and as histograms."""
-    # Measure the overlap of every pair, file by file; each file has a name of its own.
     given = Given.of(options, parse_columns(options.columns, PAIR), roles=PAIR, progress=progress)
     multiset = not options.distinct
     names = label_sources([str(path) for path in files], labels)
@@ -86,7 +85,6 @@ def overlap_analysis(
         overlaps[name] = read_overlaps(path, name, given, progress, multiset=multiset)
     rows = [{"file": name, "n_pairs": len(f1), **summarize(f1)} for name, f1 in overlaps.items()]
 
-    # The table, with the numbers of the paper for comparison.
     shown = columns("mean", "q25", "median", "q75", kind="score", mean="mean F1")
     title = "Lexical overlap of pairs (F1 between the words of the two sides)"
     note = "Gao et al. 2021 report 39 for NLI entailment pairs, 60 for QQP, 55 for ParaNMT."

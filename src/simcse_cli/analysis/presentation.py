@@ -20,13 +20,13 @@ from simcse_cli.version import __version__
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis, ready to be shown; figures and plots are drawn only when they are called for.
+    """One analysis, ready to be shown; ``figure`` and ``terminal_plot`` draw when they are called.
 
-    ``title``, ``text``, ``caption`` and ``folded`` are for the HTML page. The caption is that of
-    the figure, and screen readers read it out. Where ``folded`` is given, the tables are hidden
-    behind these words. ``payload`` is the JSON object. CSV shows ``series``, which hold every
-    single number, instead of ``tables`` if there are any. Without a ``page``, the HTML page shows
-    this analysis alone.
+    ``title``, ``text``, ``caption`` and ``folded`` are for the HTML page. The caption describes the
+    figure, also to screen readers. If there are words in ``folded``, a click on them shows the
+    tables. ``payload`` is the JSON object. CSV shows the ``series``, which hold every single
+    number; without any, CSV shows the ``tables``. Without a ``page``, the HTML page shows this
+    analysis alone.
     """
 
     title: str
@@ -41,6 +41,7 @@ class Analysis:
     folded: str = ""
 
     def with_means(self, groups: Mapping[str, str | None]) -> "Analysis":
+        """Add means over seeds to the tables; ``groups`` gives the group of each label, or None."""
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
     def reports(self, fmt: OutputFormat) -> list[Report]:
@@ -54,8 +55,8 @@ class Analysis:
 class Page:
     """An HTML page of several analyses, which are computed when the page is written.
 
-    ``facts``, pairs of a name and a value, and the ``verdict``, a sentence, stand at its top. Table
-    rows whose first cell is in ``own`` are marked.
+    At the top of the page are the ``facts``, each a name and a value, and the ``verdict``, a
+    sentence. The page marks the table rows whose first cell is in ``own``.
     """
 
     title: str
@@ -77,7 +78,7 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
 def write_pictures(
     analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
 ) -> None:
-    """Write the figure and the HTML page to the files that the options name."""
+    """Write the figure and ``page``, the HTML text, to the files that the options name."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force)
         progress.info(f"wrote {options.plot}")
@@ -88,7 +89,10 @@ def write_pictures(
 
 
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
-    """Return a name for each source: its given label, else as much of its end as is unique."""
+    """Return a name for each source: its label if labels are ``given``, otherwise a short path.
+
+    This is the shortest end of its path that no other source shares.
+    """
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
             raise UsageError(
@@ -101,7 +105,7 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
 
 @dataclass(frozen=True)
 class NamedSource:
-    """A model, run or file with its name in tables; ``group`` is the name that its seeds share."""
+    """A model, run or file with its name in tables; seeds of one system share a ``group``."""
 
     path: str
     label: str
@@ -109,12 +113,17 @@ class NamedSource:
 
 
 def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[NamedSource]:
-    """Return the sources with their names; a folder of several seeds gives one source per seed."""
-    named = []
+    """Return the sources, named by the labels ``given`` if there are any, otherwise by their paths.
+
+    A folder of several seeds gives one source for each seed.
+    """
+    named: list[NamedSource] = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
-        folders = seed_runs(source).values()
-        runs = [NamedSource(str(folder), f"{label}/{folder.name}", label) for folder in folders]
-        named += runs or [NamedSource(source, label)]
+        seed_folders = seed_runs(source).values()
+        for folder in seed_folders:
+            named.append(NamedSource(str(folder), f"{label}/{folder.name}", group=label))
+        if not seed_folders:
+            named.append(NamedSource(source, label))
     return named
 
 

@@ -51,14 +51,14 @@ _DEFAULT_MODEL = "minilm"
 
 @dataclass(frozen=True)
 class CorpusSearch:
-    """The options, the corpus, and the encoders, each with an index over the corpus."""
+    """A corpus, the options of the search, and each encoder with its index of the corpus."""
 
     options: RetrievalOptions
     corpus: NumberedTexts
     indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
-        """Return the nearest sentences of each query, by the label of the encoder."""
+        """Return the nearest sentences of each query, under the label of each encoder."""
         if not queries:
             return {}
         k = self.options.top_k
@@ -77,17 +77,17 @@ class CorpusSearch:
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
     def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
-        """Return the scores of the first ``depth`` results, by the label of the encoder."""
+        """Return the scores of the first ``depth`` results, under the label of each encoder."""
         relevant = read_relevance(qrels, queries, self.corpus)
         left_out = None
         if not self.options.keep_identical:
             # A sentence that is left out of the results does not count as relevant either.
             left_out = queries.sentences
             sentences = self.corpus.sentences
-            others = []
-            for gains, text in zip(relevant, left_out, strict=True):
-                others.append({row: gain for row, gain in gains.items() if sentences[row] != text})
-            relevant = others
+            kept = []
+            for gains, query in zip(relevant, left_out, strict=True):
+                kept.append({row: gain for row, gain in gains.items() if sentences[row] != query})
+            relevant = kept
         if not any(relevant):
             raise DataError(
                 f"{qrels}: the only relevant sentence of every query is the query itself, "
@@ -103,16 +103,16 @@ class CorpusSearch:
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
-    """Return the options with the command's arguments: the corpus, then queries."""
+    """Return the options with the arguments ``words`` of the command: the corpus, then queries."""
     # Where an option gives the corpus or an index, all arguments are queries.
     corpus = options.corpus
     queries = list(words)
     if queries and corpus is None and not options.index:
         corpus = queries.pop(0)
     elif queries and os.path.isfile(queries[0]):  # noqa: PTH113 - fails for long texts
-        given = "--index" if options.index else "--corpus"
+        option = "--index" if options.index else "--corpus"
         raise UsageError(
-            f"{words[0]} is a file, but {given} already says what to search",
+            f"{words[0]} is a file, but {option} already says what to search",
             hint=f"leave one of them out; queries in a file: --queries {words[0]}",
         )
     # An index records its model, so there is no default model for it.
@@ -124,12 +124,11 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
 
 
 def open_search(
-    options: RetrievalOptions, shown: ViewOptions, progress: Progress, *, force: bool
+    options: RetrievalOptions, view: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
     """Read the corpus, load or build its index for each model, and save the index if requested."""
-    # Options and outputs are checked before anything large is read.
-    check_outputs(shown, force=force)
-    sources = _check(options, shown)
+    check_outputs(view, force=force)
+    sources = _check_options(options, view)
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
@@ -162,13 +161,12 @@ def open_search(
     return CorpusSearch(options, corpus, indexes)
 
 
-def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
+def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSource]:
     """Check the options, and return the encoders with their names."""
-    # Check each option by itself.
     read_ranks(options.at)
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
-    if shown.plot is not None and options.qrels is None:
+    if view.plot is not None and options.qrels is None:
         raise UsageError("the figure shows scores: it needs --qrels", option="--plot")
 
     # The corpus is a file of texts, and stdin can be read only once.
@@ -194,14 +192,14 @@ def _check(options: RetrievalOptions, shown: ViewOptions) -> list[NamedSource]:
             )
         useless = "has no use without --query, --queries or --sample"
         refuse_unused(options, ["qrels", "show_n"], useless)
-        refuse_unused(shown, ["html"], useless)
-    return _name_encoders(options, shown.label)
+        refuse_unused(view, ["html"], useless)
+    return _name_encoders(options, view.label)
 
 
 def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> list[NamedSource]:
-    """Return the encoders with their names.
+    """Return the models with their names, or the indexes if these are searched.
 
-    Models are paired with files of vectors, or with indexes, by their order.
+    The first model belongs to the first file of vectors or index, and so on.
     """
     models = options.model or []
     embeddings = options.embeddings or []
@@ -231,7 +229,7 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    """Return a model as an encoder of queries, under its name in tables."""
+    """Return a model as an encoder of queries, with the name that it has in tables."""
     encode = partial(
         model.encode,
         prompt=model.query_prompt,
@@ -250,7 +248,7 @@ def _build_index(
     options: RetrievalOptions,
     progress: Progress,
 ) -> search_index.SearchIndex:
-    """Return an index of the corpus, over the vectors of a file or, without one, of the model.
+    """Return an index of the corpus, with vectors from a file or, without a file, from the model.
 
     ``number`` is the position of the model, and of its file of vectors, among the options.
     """
@@ -278,13 +276,17 @@ def _build_index(
     )
 
 
-_NOT_OF_QUERIES = {"long", "weight_levels"}  # variations in which corpus and queries may differ
+_FREE_VARIATIONS = {"long", "weight_levels"}
+"""Variations in which the vectors of the corpus may differ from those of the queries."""
 
 
 def _check_origin(
     path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress
 ) -> None:
-    """Compare vectors with the side file that `simcse encode` wrote for them, if there is one."""
+    """Check vectors by the side file that `simcse encode` has written for them, if there is one.
+
+    Raise an error if they do not come from the model, and warn if the corpus has changed since.
+    """
     if not side_file(path).is_file():
         return
     side = read_json(side_file(path))
@@ -293,9 +295,9 @@ def _check_origin(
 
     # Digests are compared only if precision and variations are the same: some models convert
     # their weights for another precision.
-    is_varied = bool(_NOT_OF_QUERIES & (side.keys() | model.variations.keys()))
+    may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
-    if side.get("precision") == precision and not is_varied:
+    if side.get("precision") == precision and not may_differ:
         search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
     if "postprocess_sha256" in side:
         raise DataError(
@@ -360,7 +362,7 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries with their ids: from a file, from the corpus, or as ``--query`` gives."""
+    """Return the queries: those of a file, a sample of the corpus, or those of ``--query``."""
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
         return read_texts(options.queries, given)
@@ -371,7 +373,7 @@ def read_queries(
 
 @plots.house_style()
 def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
-    """Return hit rate and recall against the number of results looked at, one curve per model."""
+    """Draw hit rate and recall against the number of results looked at, one curve per model."""
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
@@ -400,20 +402,19 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     shown_queries = queries.sentences[:n_shown]
     neighbours = search.neighbours(shown_queries)
 
-    # Scores and tests are over all queries, whatever is shown.
+    # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
-    # What is shown: the neighbours of each query, then the scores over all of them.
     tables = neighbour_tables(shown_queries, neighbours, left_out)
     rows = list(_neighbour_rows(shown_queries, neighbours))
     series = []
     if shown_queries:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
-    scored, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)
+    model_rows, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)
     tables += score_tables
     series += score_tables
 
@@ -436,7 +437,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "n_left_out": n_left_out,
             "models": [encoder.facts() for encoder, _ in search.indexes],
             "neighbours": rows,
-            "scores": scored,
+            "scores": model_rows,
             "tests": {name: vars(test) for name, test in tests.items()},
         },
         figure=(lambda: retrieval_figure(scores)) if scores else None,
@@ -470,7 +471,10 @@ def _scores_with_tests(
     depth: int,
     n_left_out: int,
 ) -> tuple[list[dict[str, Any]], dict[str, PairedTest], list[Report]]:
-    """Return the rows of scores, their paired tests, and the table of both; all may be empty."""
+    """Return a row of scores for each model, the paired tests by system, and a table of both.
+
+    All are empty without scores. The scores are at the ranks ``ks``, MRR also at ``depth``.
+    """
     if not scores:
         return [], {}, []
     rows = score_rows(scores, ks)
@@ -481,6 +485,7 @@ def _scores_with_tests(
 
 
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:
+    """Return a note on sentences left out; ``whose`` is the word before "query"."""
     if not n_sentences:
         return []
     count = "1 sentence" if n_sentences == 1 else f"{n_sentences:,} sentences"
@@ -492,7 +497,10 @@ def neighbour_tables(
     neighbours: Mapping[str, list[list[search_index.Neighbour]]],
     left_out: Counter[str],
 ) -> list[Report]:
-    """Return a table for each query: its neighbours by rank, with columns for each model."""
+    """Return a table for each query: its neighbours by rank, with columns for each model.
+
+    ``left_out`` says how many sentences equal to each query were left out.
+    """
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
         if any(neighbour.id is not None for neighbour in chain(*by_query)):

@@ -52,13 +52,13 @@ LOSS_WINDOW = 10  # losses in the running mean
 
 
 def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> None:
-    """Write the page of a run, or of the seeds of a folder together."""
+    """Write the HTML page of a run, or one page for all seeds in a folder."""
     require_extra("matplotlib", "`simcse analyze report`")
     require_writable(options.output, force=options.force)
     sources, baseline_name = _name_runs(run, options)
     records = [read_run_record(source.path) for source in sources]
     first = records[0]
-    name = sources[0].group or sources[0].label
+    name = sources[0].group or sources[0].label  # seeds share the name of their group
 
     # The default baseline is the model that training started from.
     baseline = NamedSource(first.model, f"{without_folders(first.model)} (start)")
@@ -68,12 +68,14 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     analyses = [
         *_scores(run, first, options, progress),
         *_training(sources, records),
-        *trace_models(sources, dev=False),
+        *trace_models(sources, dev=False),  # the training curves show the dev scores
         *spaces,
         _record_analysis(first),
     ]
     seeds = ", ".join(str(record.seed) for record in records)
     status = ", ".join(dict.fromkeys(record.status for record in records))
+
+    # The page marks the rows of its own runs, which have these names in tables.
     own_names = {name, *(source.label for source in sources)}
     seed = f"seed {seeds}"
     if len(records) > 1:
@@ -105,7 +107,7 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
 
 
 def without_folders(value: Any) -> Any:
-    """Return a value with only the last part of every absolute path, for readers elsewhere.
+    """Return a value with every absolute path cut to its last part, as the page may be passed on.
 
     ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
     """
@@ -131,7 +133,7 @@ def _shared_report(table: Report) -> Report:
 def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterator[tuple[str, str]]:
     """Yield the facts at the top of the page, each a name and a value."""
     first = records[0]
-    for analysis in analyses:
+    for analysis in analyses:  # only that of the scores has an average
         average = _mean_text([analysis.payload.get("own_average")])
         if average is not None:
             yield "STS average", average
@@ -142,7 +144,6 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
     if gain is not None:
         yield "gain over the start", gain
 
-    # What training took.
     yield "steps", f"{first.step:,}"
     n_examples = first.data.get("n_examples")
     if n_examples is not None:
@@ -154,7 +155,7 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
 
 
 def _mean_text(fractions: Sequence[float | None]) -> str | None:
-    """Return the mean and the deviation in points, or None if a value is missing."""
+    """Return the mean and the deviation x100 as a text, or None if a value is missing."""
     mean, deviation = mean_and_deviation(fractions)
     if mean is None:
         return None
@@ -164,7 +165,7 @@ def _mean_text(fractions: Sequence[float | None]) -> str | None:
 
 
 def _gain(records: Sequence[RunRecord]) -> str | None:
-    """Return the gain of training in points, or None if not all runs have measured it.
+    """Return the gain of training x100 as a text, or None if not all runs have measured it.
 
     A single run has recorded its gain with an interval; for several seeds, the interval of the mean
     gain is over the seeds.
@@ -241,11 +242,11 @@ def own_average(entries: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
-    """Return the training curves; none if no run logged a loss."""
+    """Return the analysis of the training curves in a list; it is empty if no loss was logged."""
     logs = []
     logged = []
     for source, record in zip(sources, records, strict=True):
-        lines = _logged(Path(source.path) / "metrics.jsonl")
+        lines = _log_lines(Path(source.path) / "metrics.jsonl")
         if _measured(lines, "loss"):
             logs.append(lines)
             logged.append(record)
@@ -261,7 +262,7 @@ def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> l
     return [Analysis("Training", text, caption=caption, figure=figure)]
 
 
-def _logged(path: Path) -> list[Mapping[str, Any]]:
+def _log_lines(path: Path) -> list[Mapping[str, Any]]:
     if not path.is_file() or not path.stat().st_size:
         return []
     return [line for _, line in iter_json_lines(path)]
@@ -277,8 +278,8 @@ def training_figure(
     logs: Sequence[Sequence[Mapping[str, Any]]], records: Sequence[RunRecord]
 ) -> plots.Figure:
     """Return the loss and, where there are any, the dev scores of the runs, one line each."""
-    scored = [_measured(lines, "dev_score") for lines in logs]
-    has_scores = any(scored)
+    dev_points = [_measured(lines, "dev_score") for lines in logs]
+    has_scores = any(dev_points)
     n_panels = 2 if has_scores else 1
     figure, panels = plots.new_figure(4.6 * n_panels, 3.4, n_panels)
     for lines in logs:
@@ -287,7 +288,7 @@ def training_figure(
         panels[0].plot(steps, running_mean(losses, LOSS_WINDOW), **plots.curve_style(0))
     panels[0].set_ylabel("loss")
     if has_scores:
-        _draw_dev_scores(panels[1], scored, records)
+        _draw_dev_scores(panels[1], dev_points, records)
     for axes in panels:
         axes.set_xlabel("step")
     return figure
@@ -307,11 +308,12 @@ def running_mean(values: Floats, window: int) -> Floats:
 
 def _draw_dev_scores(
     axes: plots.Axes,
-    scored: Sequence[Sequence[tuple[int, float]]],
+    dev_points: Sequence[Sequence[tuple[int, float]]],
     records: Sequence[RunRecord],
 ) -> None:
+    """Draw the ``(step, dev score)`` points of each run; a star marks the model that was kept."""
     all_scores: list[float] = []
-    for points, record in zip(scored, records, strict=True):
+    for points, record in zip(dev_points, records, strict=True):
         shown = [(step, 100 * score) for step, score in points]
         axes.plot(*zip(*shown, strict=True), marker="o", markersize=4, **plots.curve_style(0))
         all_scores += [score for _, score in shown]
@@ -327,9 +329,9 @@ def _draw_dev_scores(
 def _spaces(
     run: NamedSource, baseline: NamedSource, options: ReportOptions, progress: Progress
 ) -> tuple[list[Analysis], str]:
-    """Return the analyses of the vectors of rated pairs, and the verdict on the run in words.
+    """Return the analyses of the vectors of rated pairs, and a sentence on what the run gained.
 
-    Both are empty without rated pairs.
+    Both are empty if the options name no rated pairs.
     """
     if options.data_dir is None and options.pair_file is None:
         progress.info(
@@ -345,7 +347,7 @@ def _spaces(
     run_options = SpaceOptions(**values, model=[run.path])
     data = read_pair_set(run_options, progress)
 
-    # The baseline stands beside the run or its seeds.
+    # ``before`` has the spaces of the baseline, if it can be opened; ``after``, those of the run.
     is_start = options.baseline is None
     before = _encode_baseline(baseline, run_options, data, progress, is_start)
     after = encode_pairs(run_options, [run.label], progress, data)
@@ -365,7 +367,7 @@ def _encode_baseline(
 ) -> list[EmbeddingSpace]:
     """Return the spaces of the baseline.
 
-    There are none if the baseline is the model that training started from, and it is gone.
+    The model that training started from (``is_start``) has none if it cannot be opened any more.
     """
     try:
         options = replace(options, model=[baseline.path])
@@ -378,9 +380,9 @@ def _encode_baseline(
 
 
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
-    """Return in words whether the run is better on the scored pairs, by the test of `compare`.
+    """Say whether the run is better than the baseline ``label``, by the test of `compare`.
 
-    A single baseline model is paired with each seed of the run.
+    The test is over the scored pairs. A single baseline is paired with each seed of the run.
     """
     data = before[0].data
     # The scored pairs come last; in the whole of STS-B they are the test set.
@@ -400,7 +402,7 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
 
 
 def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
-    """Return the pairs whose rank differs most between the two spaces."""
+    """Return a list with the analysis of the pairs whose rank differs most between two spaces."""
 
     # All pairs are one subset of one task, so that they are ranked together.
     def scores(space: EmbeddingSpace) -> PairScores:
@@ -419,7 +421,7 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
 
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
-    """Return the nearest sentences of some drawn sentences, in each of the spaces."""
+    """Return the nearest neighbours, in each space, of sentences drawn from the pairs."""
     # Map each distinct sentence to its first row: in reverse order, that row is stored last.
     sentences = spaces[0].data.pairs.sentences
     first_rows: dict[str, int] = {}

@@ -25,7 +25,7 @@ Groups = Mapping[str, str | None]
 
 
 def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row for each model; ``ci`` holds the 95% interval over the queries of each score."""
+    """Return a row for each model; ``ci`` maps each score to its 95% interval over the queries."""
     rows = []
     for name, model_scores in scores.items():
         by_query = _by_query(model_scores, ranks)
@@ -39,7 +39,8 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
 
 
 def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats]:
-    """Return for each measure its values ``(n,)``, one per query."""
+    """Return the values ``(n,)`` of each measure, one value per query."""
+    # Column k - 1 of the scores is for rank k; the last column is for the whole depth.
     largest_rank = ranks[-1]
     values = {f"hit_rate@{k}": scores.hits[:, k - 1] for k in ranks}
     values |= {f"recall@{k}": scores.recalls[:, k - 1] for k in ranks}
@@ -50,6 +51,7 @@ def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats
 
 
 def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str) -> str:
+    """Return a sentence with the interval of each row; ``heading`` is the name of the measure."""
     intervals = []
     for row in rows:
         ends = row["ci"][measure]
@@ -58,23 +60,24 @@ def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str)
 
 
 def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, PairedTest]:
-    """Return the paired test of nDCG@``rank`` of each system against the first one, by name.
+    """Return for each system but the first a paired test of nDCG@``rank`` against the first.
 
-    The seeds of a system are tested together, paired by seed where both systems have the same
-    seeds.
+    The seeds of a system are tested together. If both systems have the same seeds, the test is also
+    paired by seed.
     """
-    seeds: dict[str, dict[str, Any]] = {}
+    # The nDCG of each query, by system and seed.
+    ndcgs: dict[str, dict[str, Any]] = {}
     for label, model_scores in scores.items():
         system = groups.get(label) or label
         # The last part of a label, such as ``seed-1``, identifies the seed.
         seed = PurePath(label).name
-        seeds.setdefault(system, {})[seed] = model_scores.ndcgs[:, rank - 1]
-    first, *others = seeds
-    baseline_seeds = seeds[first]
+        ndcgs.setdefault(system, {})[seed] = model_scores.ndcgs[:, rank - 1]
+    first, *others = ndcgs
+    baseline_seeds = ndcgs[first]
     baseline = np.stack([baseline_seeds[seed] for seed in sorted(baseline_seeds)])
     tests: dict[str, PairedTest] = {}
     for system in others:
-        candidate_seeds = seeds[system]
+        candidate_seeds = ndcgs[system]
         by_seed = candidate_seeds.keys() == baseline_seeds.keys()
         candidate = np.stack([candidate_seeds[seed] for seed in sorted(candidate_seeds)])
         tests |= paired_mean_bootstrap({system: (candidate, baseline)}, by_seed=by_seed)[0]
@@ -82,7 +85,7 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
 
 
 def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) -> list[str]:
-    """Return a sentence for each test; p-values are corrected for their number (Holm)."""
+    """Return a sentence for each test, with p-values corrected for the number of tests (Holm)."""
     p_values = adjust([test.p_decisive for test in tests.values()], Correction.HOLM)
     notes = []
     for (name, test), p_value in zip(tests.items(), p_values, strict=True):
@@ -99,7 +102,10 @@ def score_table(
     depth: int,
     notes: Sequence[str],
 ) -> Report:
-    """Return the table of the rows, with means over seeds, interval and verdicts below it."""
+    """Return the table of scores with means over seeds, and notes on intervals and tests.
+
+    MRR is computed over the first ``depth`` results, and also at the last of the ``ranks``.
+    """
     last = ranks[-1]
     columns = [Column("model"), Column("n_queries", "queries", "count")]
     columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ranks]

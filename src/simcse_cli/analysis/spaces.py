@@ -39,9 +39,10 @@ from simcse_cli.settings.declare import refuse_unused, settings_of
 
 @dataclass(frozen=True)
 class NamedEncoder:
-    """A model, or a file of vectors (with ``pooler`` None), under the name it has in tables.
+    """A model or a file of vectors, with its ``label`` in tables.
 
-    ``group`` is the common name of several seeds; ``suffix`` names the post-processing.
+    A file has no ``pooler``. ``group`` is the name that several seeds share; ``suffix`` names the
+    post-processing.
     """
 
     label: str
@@ -54,6 +55,7 @@ class NamedEncoder:
 
     @property
     def name(self) -> str:
+        """The path with the post-processing, which is the name in result files."""
         return self.source + self.suffix
 
     def facts(self) -> dict[str, str | None]:
@@ -73,7 +75,7 @@ def load_encoders(
 ) -> Iterator[NamedEncoder]:
     """Yield the models, then the files of vectors, each post-processed as the options say.
 
-    Each one is opened only when its turn comes.
+    Each is opened only when its turn comes. ``--fit target`` fits the post-processing to ``pairs``.
     """
     # A folder of seeds gives one encoder for each seed.
     sources = []
@@ -90,12 +92,13 @@ def load_encoders(
         encoder = with_postprocess(
             opened, source.plan, options.data_dir, progress, target=pairs.pairs
         )
+        pooler = None if source.options.embeddings else encoder.pooler
         yield NamedEncoder(
             named.label,
             path,
             encoder.encode,
             encoder.digest,
-            None if source.options.embeddings else encoder.pooler,
+            pooler,
             named.group,
             _suffix(source.plan),
         )
@@ -112,19 +115,22 @@ class _Source:
 
 
 def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_Source]:
-    """Return the models, then the files of vectors; raise UsageError before any is opened."""
+    """Return the models, then the files of vectors; raise UsageError if the options do not fit."""
     paths = [*(options.model or []), *map(str, options.embeddings or [])]
     if not paths:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
-    chosen = _options_of_each(options, paths)
-    plans = [plan_postprocess(choice, force=False) for choice in chosen]
+    options_by_source = _options_of_each(options, paths)
+    plans = [plan_postprocess(one, force=False) for one in options_by_source]
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     # One model may occur with several post-processors, so default names include these.
     if not labels:
         pairs = zip(paths, plans, strict=True)
-        labels = label_sources([path.rstrip("/") + _suffix(plan) for path, plan in pairs], None)
-    return list(map(_Source, paths, label_sources(paths, labels), chosen, plans))
+        names = [path.rstrip("/") + _suffix(plan) for path, plan in pairs]
+        labels = label_sources(names, given=None)
+    labels = label_sources(paths, labels)
+    parts = zip(paths, labels, options_by_source, plans, strict=True)
+    return [_Source(*source_parts) for source_parts in parts]
 
 
 def _suffix(plan: PostprocessPlan | None) -> str:
@@ -132,11 +138,11 @@ def _suffix(plan: PostprocessPlan | None) -> str:
 
 
 def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[EncoderOptions]:
-    """Return the options to open each source with, as `simcse eval` takes them."""
-    names = options.postprocess or ["none"]
-    if len(names) not in (1, len(sources)):
+    """Return for each source the options with which `simcse eval` would open it."""
+    postprocessors = options.postprocess or ["none"]
+    if len(postprocessors) not in (1, len(sources)):
         raise UsageError(
-            f"{len(names)} for {len(sources)} models, need one for all or one for each",
+            f"{len(postprocessors)} for {len(sources)} models, need one for all or one for each",
             option="--postprocess",
         )
     if options.embeddings and options.sentences is None:
@@ -149,9 +155,10 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
     shared = settings_of(LoadOptions) | settings_of(FitOptions)
     common = {name: getattr(options, name) for name in shared}
     n_models = len(options.model or [])
-    chosen = []
+    options_by_source = []
     for number, source in enumerate(sources):
-        name = names[number % len(names)]  # a single name is for all sources
+        # A single post-processor is for all sources.
+        name = postprocessors[number % len(postprocessors)]
         source_options = EncoderOptions(
             **common, model=source, postprocess=None if name == "none" else name
         )
@@ -160,14 +167,17 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
             source_options = replace(
                 source_options, embeddings=Path(source), sentences=options.sentences
             )
-        chosen.append(source_options)
-    return chosen
+        options_by_source.append(source_options)
+    return options_by_source
 
 
 def _open(
     options: EncoderOptions, n_uses: int, kept: dict[str, EvalEncoder], progress: Progress
 ) -> EvalEncoder:
-    """Return an encoder; one that is used several times is opened once, and keeps its vectors."""
+    """Return the encoder of a model or file, from ``kept`` if it has been opened before.
+
+    An encoder with several uses is kept, and remembers its vectors.
+    """
     path = options.model
     if path in kept:
         return kept[path]
@@ -180,9 +190,9 @@ def _open(
 
 @dataclass(frozen=True)
 class PairSet:
-    """Rated pairs with a name; the correlation is over the last ``n_scored`` of them.
+    """Rated pairs with a name; only the last ``n_scored`` pairs count for the correlation.
 
-    In the whole of STS-B, these last pairs are the test set; in other data, they are all pairs.
+    In the whole of STS-B, these are the pairs of the test set; in other data, all pairs count.
     """
 
     name: str
@@ -196,7 +206,7 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
     if options.split not in splits:
         raise UsageError(f"{options.split!r}; need one of {', '.join(splits)}", option="--split")
     if options.pair_file is not None:
-        if options.fit != "nli":
+        if options.fit != "nli":  # for which the folder has the NLI pairs
             refuse_unused(
                 options, ["data_dir"], "has no use with --pair-file and without --fit nli"
             )
@@ -212,13 +222,12 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
     (pairs,) = task.subsets.values()
     if options.split != "all":
         return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
-    # In the whole of STS-B, the test pairs come last.
     return PairSet("STS-B", pairs, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
 
 
 @dataclass(eq=False)  # equal and hashed by identity, for the cache of `spectrum_of`
 class EmbeddingSpace:
-    """The vectors of one encoder on rated pairs: row i of ``left`` and ``right``, ``(N, D)``.
+    """The vectors of one encoder: pair i has row i of ``left`` and row i of ``right``, ``(N, D)``.
 
     ``average`` is the mean score over all STS tasks, if a result has it.
     """
@@ -255,11 +264,9 @@ def encode_pairs(
     progress: Progress,
     data: PairSet | None = None,
 ) -> list[EmbeddingSpace]:
-    """Return the space of each encoder on ``data``, by default the pairs that the options name.
-
-    Repeated sentences are kept.
-    """
-    data = data or read_pair_set(options, progress)
+    """Return the space of each encoder on ``data``, by default the pairs that the options name."""
+    if data is None:
+        data = read_pair_set(options, progress)
     spaces = []
     for encoder in load_encoders(options, labels, data.pairs, progress):
         vectors = encoder.encode(data.pairs.sentences)
@@ -276,10 +283,9 @@ def sts_average(
 ) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, or None if no result has it.
 
-    The score comes from the first result of the encoder among ``results`` and those in its run
-    folder. A result belongs to the encoder if it has the same digest or, with a post-processor
-    for each task, the same name. Results of version 1.0.0 may be of another tokenizer: if there
-    are only such results, a warning names the last of them.
+    The score comes from the first file with a result of this encoder: ``results`` are searched
+    first, then the files in its run folder. The digest in a result of simcse 1.0.0 does not say
+    which tokenizer was used. If no other result is found, a warning names the last such file.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):
@@ -287,7 +293,7 @@ def sts_average(
             older = path
             continue
         scores = [result.scores.get(task) for task in STS_TASKS]
-        if result.split == "test" and _is_of(result, encoder) and None not in scores:
+        if result.split == "test" and _belongs_to(result, encoder) and None not in scores:
             return mean_and_deviation(scores)[0]
     if older is not None:
         progress.warn(
@@ -300,7 +306,7 @@ def sts_average(
 def _sts_results(
     encoder: NamedEncoder, results: Sequence[Path]
 ) -> Iterator[tuple[Path, SuiteResult]]:
-    """Yield the STS results in the files, and in those of the run folder, each with its file."""
+    """Yield the STS results of the files ``results`` and of the run folder, each with its file."""
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
         content = read_json(path)
@@ -311,22 +317,26 @@ def _sts_results(
             yield path, SuiteResult.from_json(run, str(path))
 
 
-def _is_of(result: SuiteResult, encoder: NamedEncoder) -> bool:
-    """Tell whether a result is of this encoder, with the same post-processing."""
+def _belongs_to(result: SuiteResult, encoder: NamedEncoder) -> bool:
+    """Tell whether a result was measured with this encoder and the same post-processing."""
     settings = result.settings
-    # A result with one post-processor per task has the plain model's digest, so its name decides.
+    # With a post-processor for each task, a result has the digest of the plain model, so the name
+    # of the model decides.
     if encoder.suffix and settings.get("model") == encoder.name:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
-    # Equal digests do not decide: that of a result post-processed for each task is the model's.
+    # For the same reason, equal digests do not suffice if only one of the two is post-processed.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 
 def spaces_payload(
     analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON object of an analysis: numbers of each space, and means over seeds."""
+    """Return the JSON object of an analysis: the numbers of each space, and means over seeds.
+
+    Row i of ``rows`` has the numbers of space i.
+    """
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -346,7 +356,7 @@ def spaces_payload(
 
 
 def _seed_means(group: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return mean and deviation of the numbers that are floats in every seed of a group."""
+    """Return the mean and the deviation of every value that is a float in all seeds of a group."""
     mean = {}
     deviation = {}
     for key in seeds[0]:

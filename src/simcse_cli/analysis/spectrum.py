@@ -42,8 +42,8 @@ def describe_spectrum(
 ) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
 
-    Source: Gao et al. 2021, Figure F.1, which does not say how rows are prepared; unit rows without
-    centring are a toolkit default (the derivation in their section 5 uses unit rows).
+    Source: Gao et al. 2021, Figure F.1. The paper does not say how rows are prepared, but derives
+    its section 5 for unit rows. Unit rows without centring are a toolkit default.
     """
     rows = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(rows)
@@ -52,7 +52,7 @@ def describe_spectrum(
 
 @dataclass(frozen=True)
 class NegativesBound:
-    """The term of the contrastive loss that negatives make up, and its lower bound.
+    """The term of the contrastive loss that comes from negatives, and its lower bound.
 
     Source: Gao et al. 2021, Eqs. 6 and 7. W is the matrix whose rows are the m sentence vectors
     h_i:
@@ -101,10 +101,11 @@ def negatives_bound(
     return NegativesBound(gram_sum, largest, smallest, log_sum / n_rows, bound)
 
 
-@lru_cache(maxsize=16)  # the tables of `geometry` and `spectrum` share it
+@lru_cache(maxsize=16)  # `geometry` and `spectrum` need the same spectra
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
     """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
+    # Equal vectors have directions, but none are left once their mean is subtracted.
     if not vectors.any() or (center and not np.ptp(vectors, axis=0).any()):
         raise DataError(
             f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they "
@@ -115,7 +116,7 @@ def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
 
 
 def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
-    """Return ``vectors`` in float64, scaled to unit rows and then centred as asked."""
+    """Return the rows in float64, first scaled to length 1 and then centred, if asked for."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     if center:
         rows = rows - rows.mean(axis=0)
@@ -125,9 +126,9 @@ def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = F
 def singular_values(vectors: AnyFloats) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
-    They are those of the R factor of a QR decomposition, so that the SVD is of a ``(D, D)`` matrix
-    at most, however many rows there are. Small values keep their accuracy; a Gram matrix would
-    lose those below 1e-8 of the largest.
+    The factor R of a QR decomposition has the same singular values, and is no larger than
+    ``(D, D)``, however many rows there are. A Gram matrix would be as small, but would lose the
+    values below 1e-8 of the largest.
     """
     _require_rows(vectors)
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
@@ -177,6 +178,8 @@ def _require_rows(vectors: AnyFloats) -> None:
 
 
 def _log_sum_exp(columns: Floats) -> Floats:
+    """Return ln sum exp of each column."""
+    # The largest value is added after the logarithm, so that exp never overflows.
     peaks = columns.max(axis=0)
     sums: Floats = np.log(np.exp(columns - peaks).sum(axis=0)) + peaks
     return sums
@@ -184,7 +187,7 @@ def _log_sum_exp(columns: Floats) -> Floats:
 
 @plots.house_style()
 def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
-    """Return a plot of the singular values of each model, divided by its largest one.
+    """Draw the singular values of each model, divided by the largest value of the model.
 
     Source: Gao et al. 2021, Figure F.1.
     """
@@ -203,7 +206,6 @@ def spectrum_analysis(
     spaces: Sequence[EmbeddingSpace], *, raw: bool = False, center: bool = False
 ) -> Analysis:
     """Return the singular values of each space; JSON and CSV hold all of them, the table some."""
-    # Measure the spaces: singular values, and the bound on the negatives of the loss.
     data = spaces[0].data
     by_name = {}
     numbers = []
@@ -211,11 +213,10 @@ def spectrum_analysis(
         spectrum = spectrum_of(space, raw=raw, center=center)
         by_name[space.label] = spectrum
         rows = prepare_rows(space.vectors, normalize=not raw, center=center)
-        values = {"singular_values": spectrum.singular_values.tolist()}
+        values = {"singular_values": spectrum.singular_values.tolist()}  # JSON takes no array
         numbers.append(vars(spectrum) | values | vars(negatives_bound(rows)))
     payload = spaces_payload("spectrum", spaces, numbers)
 
-    # A table of some of the values, relative to the largest, and one of the bound.
     how = "raw rows" if raw else "unit rows"
     centred = "centred" if center else "not centred"
     shown = columns("label", "dim", "effective_rank", "isotropy", label="model")
@@ -224,7 +225,7 @@ def spectrum_analysis(
     for space, row in zip(spaces, payload["models"], strict=True):
         summary = {**row, "dim": space.left.shape[1]}
         for rank, value in enumerate(by_name[space.label].relative.tolist(), start=1):
-            summary[f"s{rank}"] = value
+            summary[f"s{rank}"] = value  # shown if the rank has a column
         summaries.append(summary)
     bound_shown = columns("label", *(field.name for field in fields(NegativesBound)), label="model")
 

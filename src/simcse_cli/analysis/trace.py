@@ -20,7 +20,7 @@ from simcse_cli.results.report import Report
 from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
-_ARRAYS = ("steps", "alignment", "uniformity", "dev_score")
+_ARRAYS = ("steps", "alignment", "uniformity", "dev_score")  # fields of a `Trace`
 SEEDS_CAPTION = (
     " Thin lines: single seeds of a system, under their mean; band: one deviation over them."
 )
@@ -60,10 +60,10 @@ class Trace:
 
 
 def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
-    """Return the steps of a run at which alignment and uniformity were measured.
+    """Return the measurements of a run at the steps that have both alignment and uniformity.
 
-    The run is a folder or its ``metrics.jsonl``. A step logged twice (a resumed run repeats those
-    after its checkpoint) keeps its last measurement.
+    ``run`` is a folder or its ``metrics.jsonl``. A resumed run logs the steps after its checkpoint
+    again; each step keeps its last measurement.
     """
     require_present(run)
     path = Path(run)
@@ -113,14 +113,15 @@ class TracedSystem:
 
 
 def traced_systems(traces: Sequence[Trace]) -> list[TracedSystem]:
-    groups: dict[str, list[Trace]] = {}
+    # A run that is not a seed of a system is a system by itself.
+    by_system: dict[str, list[Trace]] = {}
     for trace in traces:
-        groups.setdefault(trace.group or trace.name, []).append(trace)
-    return [_traced_system(name, members) for name, members in groups.items()]
+        by_system.setdefault(trace.group or trace.name, []).append(trace)
+    return [_traced_system(name, members) for name, members in by_system.items()]
 
 
 def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
-    """Return a run alone, or several seeds with their mean at the steps that all measured."""
+    """Return a single run as it is, or seeds with their mean at the steps that all measured."""
     if len(members) == 1:
         return TracedSystem(members[0])
     shared = set.intersection(*(set(member.steps.tolist()) for member in members))
@@ -167,13 +168,14 @@ def trace_figure(
     if longest > first_steps:
         beginnings = [trace.until(first_steps) for trace in traces]
         parts.insert(0, (f"first {first_steps} steps", beginnings))
-    n_panels = len(parts) + (has_dev and dev)
+    draws_dev = has_dev and dev
+    n_panels = len(parts) + draws_dev
     figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     # A panel of dev scores, if there is one, comes after those of the paths.
-    for axes, (title, shown) in zip(panels, parts, strict=False):
+    for axes, (title, shown) in zip(panels[: len(parts)], parts, strict=True):
         axes.set_title(title)
         _draw_paths(axes, shown)
-    if has_dev and dev:
+    if draws_dev:
         _draw_dev_scores(panels[-1], traces)
 
     # The legend explains the marks, which have no colour of their own.
@@ -199,7 +201,7 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
     if len(systems) > 1:
         points = np.concatenate([system.mean.points for system in systems])
         front = points[is_pareto_optimal(points)]
-        front = front[np.argsort(front[:, 0])]
+        front = front[np.argsort(front[:, 0])]  # from left to right
         axes.plot(
             *front.T,
             color=plots.SOFT,
@@ -211,7 +213,6 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
             label="Pareto front",
         )
 
-    # Leave room for the markers at the edge, and keep the axes readable.
     axes.margins(0.08)
     plots.geometry_axes(axes)
 
@@ -279,14 +280,15 @@ def trace_analysis(
     systems = traced_systems(traces)
 
     # A mean needs common steps; a system without them is missing in the figure.
-    apart = [system.mean.name for system in systems if not len(system.mean.steps)]
-    notes = [f"{name} is not drawn: its seeds were measured at no step in common" for name in apart]
+    missing = [system.mean.name for system in systems if not len(system.mean.steps)]
+    why = "is not drawn: its seeds were measured at no step in common"
+    notes = [f"{name} {why}" for name in missing]
     caption = (
         "Alignment against uniformity along training, arrows in the direction of training. Large "
         "hollow marker: start; star: best dev score"
     )
     caption += "; grey rings: Pareto front of the runs." if len(systems) > 1 else "."
-    if len(systems) < len(traces):
+    if len(systems) < len(traces):  # some system has several seeds
         caption += SEEDS_CAPTION
     return Analysis(
         title="Paths of training runs",
@@ -305,6 +307,7 @@ def trace_analysis(
 
 def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     """Return one row per run: first and last values, best score, and points on the Pareto front."""
+    # ``on_front`` has the points of the first trace, then those of the second, and so on.
     on_front = is_pareto_optimal(np.concatenate([trace.points for trace in traces]))
     rows = []
     start = 0
@@ -344,7 +347,10 @@ def trace_runs(
 
 
 def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:
-    """Return a list with one analysis of the sources that are measured runs; empty without any."""
+    """Return one analysis of the sources that are runs with measurements, in a list.
+
+    The list is empty if there is no such source. ``dev`` asks for a panel of dev scores.
+    """
     traces = []
     for source in sources:
         if (Path(source.path) / "metrics.jsonl").is_file():

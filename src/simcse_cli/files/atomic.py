@@ -69,15 +69,18 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 
 def temporary_beside(target: Path, kind: str = "tmp") -> Path:
-    """Return a random name beside ``target`` that ``remove_leftovers`` recognises."""
+    """Return a random name beside ``target`` that ``remove_leftovers`` recognises.
+
+    ``kind`` is ``tmp`` for new content, or ``old`` for a folder that is moved aside.
+    """
     return target.with_name(f".{target.name}.simcse-{os.urandom(4).hex()}.{kind}")
 
 
 def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
     """Remove the temporary files that killed writers have left in a folder.
 
-    The caller holds the lock of the outputs ``names``; by default all outputs are meant. A folder
-    that was moved aside (``old``) is restored if its replacement never appeared.
+    The files are those of the outputs ``names``, by default of all outputs; the caller holds their
+    lock. A folder that was moved aside (``old``) is restored if its replacement never appeared.
     """
     if not folder.is_dir():
         return
@@ -95,7 +98,8 @@ def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None
 
 
 def fsync_tree(folder: Path) -> None:
-    """Write a new folder to disk, and give its files the permissions that the umask gave it."""
+    """Flush a new folder to disk, after giving its files the permissions of the folder."""
+    # The folder has its permissions from the umask; files are not executable.
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
         if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
@@ -116,17 +120,17 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def publish(complete: Path, target: Path, folder: Path) -> None:
-    """Move the file ``complete`` to ``target``, after moving the rest of ``folder`` beside it.
+    """Move ``complete``, a file in ``folder``, to ``target``, and its companions beside the target.
 
-    An earlier target is removed before its companions are replaced, so that no target ever has the
-    companions of another one.
+    The companions are the other files in ``folder``. They are moved first, after an earlier target
+    has been removed, so that no target ever has the companions of another one.
     """
     # Write everything to disk first, so that no name ever leads to missing bytes.
     fsync_tree(folder)
-    others = [path for path in folder.iterdir() if path != complete]
-    if others:
+    companions = [path for path in folder.iterdir() if path != complete]
+    if companions:
         target.unlink(missing_ok=True)
-    for path in others:
+    for path in companions:
         os.replace(path, target.with_name(path.name))
     os.replace(complete, target)
     sync(target.parent)
@@ -134,7 +138,7 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn system errors, also those of Rust libraries, into an error that names the output."""
+    """Turn an error of the system, also from a Rust library, into one that names the output."""
     try:
         yield
     except OSError as error:
@@ -153,8 +157,8 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path that becomes ``target`` on success.
 
-    ``companions`` is called with the complete temporary file. The files that it writes beside this
-    file will be beside the target.
+    The function ``companions`` is called with the complete temporary file. All files that it writes
+    beside the temporary file will be beside the target.
     """
     target = check_output(target, force=force)
     with writing(target), staging_folder(target) as folder:
@@ -188,7 +192,7 @@ def atomic_text(
 
 @contextmanager
 def standard_output() -> Iterator[TextIO]:
-    """Yield stdout and flush it at the end; BrokenPipeError means that its reader has ended."""
+    """Yield stdout and flush it at the end; raise BrokenPipeError if its reader has ended."""
     if sys.stdout is None:
         hint = "write to a file, or redirect it: > FILE"
         raise OutputError("standard output is closed", hint=hint)
@@ -198,7 +202,7 @@ def standard_output() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # Python flushes the rest of the buffer at exit: let it go to the null device.
+        # Python flushes the rest of the buffer at exit: send it to the null device.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise output_error(Path("standard output"), error) from error

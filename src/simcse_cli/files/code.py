@@ -25,12 +25,15 @@ _KEYS = ("objective", "augment", "method")
 
 
 def names_code(text: object) -> bool:
-    """Tell whether a text names something in a file: ``my_file.py:MyLoss``."""
+    """Tell whether a text names a class or function in a file: ``my_file.py:MyLoss``."""
     return isinstance(text, str) and _NAMED.search(text) is not None
 
 
 def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError if settings from a file name code that the user has not typed."""
+    """Raise ConfigError if a setting in ``values`` names code and is not the same in ``typed``.
+
+    ``values`` come from ``place``, such as a recipe; ``typed``, from the command line.
+    """
     for key in _KEYS:
         value = values.get(key)
         if names_code(value) and typed.get(key) != value:
@@ -47,7 +50,6 @@ def load_code(text: str, place: str) -> Any:
     Raise an error if the file is missing, cannot be imported, or has no such name. ``place`` is the
     option that named the code, for messages.
     """
-    # Split the text into the file and the name in it.
     match = _NAMED.fullmatch(text)
     if match is None:
         raise ConfigError(f"{place} {text}: need FILE.py:NAME, such as my_file.py:MyClass")
@@ -65,16 +67,15 @@ def load_code(text: str, place: str) -> Any:
         ) from error
 
     if not hasattr(module, match["name"]):
-        # Suggest what the file defines itself, not what it imports.
-        defined_names = [name for name, value in vars(module).items() if _is_own(value, module)]
+        # Suggest what the file defines, not what it imports.
+        defined_names: list[str] = []
+        for name, value in vars(module).items():
+            if callable(value) and getattr(value, "__module__", None) == module.__name__:
+                defined_names.append(name)
         listed = ", ".join(defined_names) or "no class or function of its own"
         hint = did_you_mean(match["name"], defined_names, f"{match['file']} has {listed}")
         raise ConfigError(f"{place} {text}: no {match['name']} in the file", hint=hint)
     return getattr(module, match["name"])
-
-
-def _is_own(value: Any, module: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == module.__name__
 
 
 @cache
@@ -95,12 +96,12 @@ def _module(path: Path) -> Any:
 
 
 def code_digest(text: str) -> dict[str, str]:
-    """Return the digest of each file of code that a setting names, by the path as typed."""
+    """Return the digest of each file of code that a setting names, under the path as typed."""
     return {file: sha256_file(file) for file in _FILES.findall(text)}
 
 
 def entry_point(group: str, name: str) -> Any:
-    """Return what an installed package offers under a name, or None if no package does."""
+    """Return the object that an installed package offers under a name, or None without any."""
     for entry in entry_points(group=group, name=name):
         return entry.load()
     return None

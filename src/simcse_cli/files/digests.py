@@ -21,17 +21,17 @@ _ENCODER_MARK = "2-"
 
 
 def encoder_digest(*parts: str | bytes | memoryview) -> str:
-    """Return the digest of an encoder, with a mark that tells it from digests of version 1.0.0.
+    """Return the digest of an encoder, with a mark that digests of simcse 1.0.0 do not have.
 
-    The older digests leave out the tokenizer and the configuration, so they identify no encoder.
+    Those leave out the tokenizer and the configuration, so they do not identify an encoder.
     """
     return _ENCODER_MARK + digest(*parts)
 
 
-def is_older_digest(found: object, now: str) -> bool:
-    """Tell whether the recorded digest ``found`` is of version 1.0.0, and ``now`` is not."""
-    is_marked = isinstance(found, str) and found.startswith(_ENCODER_MARK)
-    return found is not None and now.startswith(_ENCODER_MARK) and not is_marked
+def is_older_digest(recorded: object, current: str) -> bool:
+    """Tell whether a recorded digest was made by simcse 1.0.0, and the current one was not."""
+    is_marked = isinstance(recorded, str) and recorded.startswith(_ENCODER_MARK)
+    return recorded is not None and current.startswith(_ENCODER_MARK) and not is_marked
 
 
 OLDER_DIGEST = (

@@ -32,9 +32,9 @@ _SHOWN = 40  # characters of the decoded line
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     """Return likely encodings, the likeliest first, each with a line of the decoded text.
 
-    They are those that decode the bytes to letters of their own script.
+    An encoding is likely if it decodes most of the bytes to letters of the script it is for.
     """
-    # Look only at lines with other characters than ASCII, which all encodings share.
+    # Lines of ASCII are the same in all encodings, so look only at the others.
     sample = b"\n".join(line for line in content.splitlines()[:_LINES] if not line.isascii())
     shares: dict[str, float] = {}
     for name, scripts in _SCRIPTS.items():
@@ -59,7 +59,7 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
     spaces and marks do not count, except for signs that a wrong encoding puts after Latin letters.
     """
     is_latin = scripts == ("LATIN",)
-    n_own = n_others = 0
+    n_plausible = n_others = 0
     previous = " "
     for char in text:
         if char.isascii():
@@ -70,12 +70,12 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
         is_odd = char.isupper() and previous.islower()
         is_odd |= previous.isalpha() and previous.isascii() is not is_latin
         if char.isalpha():
-            is_own = unicodedata.name(char, "").startswith(scripts) and not is_odd
-            n_own += is_own
-            n_others += not is_own
+            is_plausible = unicodedata.name(char, "").startswith(scripts) and not is_odd
+            n_plausible += is_plausible
+            n_others += not is_plausible
         elif not unicodedata.category(char).startswith(("P", "Z", "M")):
             n_others += 1
         elif previous.isalpha() and unicodedata.category(char) in ("Po", "Ps", "Pi") and is_latin:
-            n_others += char not in "’…"
+            n_others += char not in "’…"  # these two are usual
         previous = char
-    return n_own / max(1, n_own + n_others)
+    return n_plausible / max(1, n_plausible + n_others)

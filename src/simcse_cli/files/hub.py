@@ -16,7 +16,10 @@ _HINTS: dict[int, str] = {
 def hub_failure(
     error: BaseException, kind: str, name: str, revision: str | None = None
 ) -> tuple[str, str | None] | None:
-    """Return a message and a hint for an error of the Hub or the network; None for any other."""
+    """Return a message and a hint for an error of the Hub or the network; None for other errors.
+
+    ``kind`` is "model" or "dataset", ``name`` the repository on the Hub.
+    """
     from huggingface_hub import errors  # takes half a second
 
     full_name = name
@@ -51,7 +54,7 @@ def hub_failure(
 
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
-    """Tell whether a repository does not exist or is private: the Hub may answer 401 for both."""
+    """Tell whether a repository does not exist or is private; the Hub may answer 401 for both."""
     if response is None:
         return type(cause).__name__ == "DatasetNotFoundError"
     if "Invalid credentials" in response.headers.get("X-Error-Message", ""):

@@ -41,19 +41,19 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
 
 
 def require_present(source: Path | str) -> None:
-    """Raise DataError if a source can only be something on this machine and is not there.
+    """Raise DataError if a source is the path of a file or folder that does not exist.
 
-    The check takes no time, so that a misspelt name is reported before slow imports. Standard
-    input, addresses, globs and ``FILE:WEIGHT`` are left to their readers.
+    The check takes no time, so that a misspelt name is reported before slow imports. It skips
+    standard input, addresses, globs and ``FILE:WEIGHT``, which their readers check.
     """
     text = str(source)
     is_local = text != STDIO and ":" not in text and not any(sign in text for sign in "*?[")
     if is_local and not os.path.exists(text):  # noqa: PTH110 - fails for long names
-        require_file(text)
+        require_file(text)  # raises the error, with a hint
 
 
 def _near(path: Path) -> str | None:
-    """Suggest a file in the folder of a missing one whose name is similar; None without one."""
+    """Return a hint at a file beside ``path`` with a similar name, or None if there is no such."""
     with suppress(OSError):
         names = [file.name for file in islice(path.parent.iterdir(), 1000)]
         for near in get_close_matches(path.name, names, 1, cutoff=0.8):
@@ -76,7 +76,7 @@ def file_system(address: Path | str) -> tuple[Any, str]:
 
 
 def remote_file(address: Path | str) -> Any:
-    """Return pyarrow's record of a file at an address: type, size and time of the last change."""
+    """Return what pyarrow knows of a file at an address: type, size and time of last change."""
     system, path = file_system(address)
     with foreign_format(address, "a file that can be reached"):
         return system.get_file_info(path)
@@ -116,7 +116,7 @@ def read_json(
 
 
 def read_text(path: Path | str, *, hint: str | None = None) -> str:
-    """Return the text of a small file; raise DataError if that is impossible or not UTF-8."""
+    """Return the text of a small file; raise DataError if it cannot be read or is not UTF-8."""
     try:
         with require_file(path, hint=hint).open(encoding="utf-8") as stream:
             text = stream.read(LARGEST_TEXT + 1)
@@ -130,7 +130,7 @@ def read_text(path: Path | str, *, hint: str | None = None) -> str:
 
 
 class Inputs:
-    """The state of a command's input files at its start, to detect changes while they are read."""
+    """The state of input files when a command starts, to detect changes while it reads them."""
 
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._seen = {path: _identity(path) for path in paths if str(path) != STDIO}
@@ -144,7 +144,7 @@ class Inputs:
 
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:
-    """Return facts that change when a file is written; None without a regular file."""
+    """Return facts that change when a file is written, or None if it is no regular file."""
     if is_remote(path):
         remote = remote_file(path)
         return (remote.size or 0, remote.mtime_ns or 0)
@@ -152,6 +152,6 @@ def _identity(path: Path | str) -> tuple[int, ...] | None:
         status = Path(path).stat()
     except OSError:
         return None
-    if not stat.S_ISREG(status.st_mode):  # a pipe has other times after each read
+    if not stat.S_ISREG(status.st_mode):  # such as a pipe, whose times change with each read
         return None
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

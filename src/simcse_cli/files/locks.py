@@ -17,7 +17,7 @@ from simcse_cli.files.atomic import make_folder_of, remove_leftovers, writing
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
-_held: list[int] = []
+_held: list[int] = []  # descriptors of the lock files of this process
 _HOLDER = '{"pid": '  # how the content of a lock file begins
 
 
@@ -28,7 +28,8 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     The lock is on the file ``.NAME.lock`` beside the output, or on ``.lock`` inside an existing
     output folder. The operating system frees it when the holder ends for any reason. On a file
     system without locks, the block runs without one. ``companions`` are other files that only
-    writers of ``target`` write. At the end, folders that were created here are removed if empty.
+    writers of ``target`` write. At the end, the folders that this call created are removed if they
+    are empty.
     """
     if str(target) == STDIO:
         yield
@@ -38,12 +39,11 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
         stack.callback(_remove_empty, missing)
         make_folder_of(target)
 
-        # Lock the output, then remove what killed writers of it have left.
         with writing(target):
             path = _lock_path(target)
             lock = _lock(path, target)
             stack.callback(_release, path, lock, target)
-            if path.parent == target:
+            if path.parent == target:  # the output is a folder
                 remove_leftovers(target)
             else:
                 names_by_folder: dict[Path, set[str]] = {}
@@ -78,18 +78,17 @@ def lock_text(target: Path) -> str | None:
 
 
 def held_locks() -> tuple[int, ...]:
-    """Return the descriptors of this process's locks; a child that inherits them shares these."""
+    """Return the descriptors of the locks; a child process that inherits them holds the locks."""
     return tuple(_held)
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a folder has a lock file of this program; a killed writer may have left it."""
+    """Tell whether a folder has a lock file of this program, even one of a killed writer."""
     return folder.is_dir() and (lock_text(folder) or "").startswith(_HOLDER)
 
 
 def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
-    # Try again if the previous holder removes the lock file after it was opened here.
     while True:
         lock = _open_lock(path)
         with ExitStack() as on_failure:
@@ -104,7 +103,7 @@ def _lock(path: Path, target: Path) -> int:
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
-                continue  # the previous holder has removed it in between
+                continue  # the previous holder removed the file meanwhile, so open a new one
             # The lock is held now, so a failure must remove its file as well.
             on_failure.pop_all()
             on_failure.callback(remove_locked, path, lock)
@@ -137,11 +136,13 @@ def _release(path: Path, lock: int, target: Path) -> None:
 
 
 def _content(lock: int) -> str:
+    """Return the text of the open lock file."""
     os.lseek(lock, 0, os.SEEK_SET)
     return os.read(lock, 1000).decode("utf-8", "replace")
 
 
 def _holder(facts: str) -> str:
+    """Say in words which process wrote ``facts``, the text of a lock file."""
     try:
         holder = json.loads(facts)
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"

@@ -46,11 +46,11 @@ def require_writable(target: Path, *, force: bool = False) -> None:
 
 
 class Output:
-    """A context that locks and checks an output while it is written, and watches its inputs.
+    """A context in which an output is written; it locks the output and watches the inputs.
 
-    On entry it takes the lock, removes the remains of killed writers, and checks that nothing is
-    replaced by mistake: an existing output without ``force``, or a record file that this program
-    did not write. ``-`` is standard output, which needs none of this.
+    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an
+    output without ``force``, or a record file that this program did not write. ``-`` is standard
+    output, which needs none of this.
 
     Args:
         path: the path of the output.
@@ -90,7 +90,7 @@ class Output:
     def __enter__(self) -> Self:
         if str(self.path) == STDIO:
             return self
-        # If a check fails, the lock is freed here, else on exit from this context.
+        # If a check fails, the inner stack frees the lock; otherwise ``__exit__`` does.
         with ExitStack() as stack:
             stack.enter_context(sole_writer(self._lock, *self._companions))
             check_output(self.path, force=self._may_exist)
@@ -115,7 +115,8 @@ class Output:
 
 
 def _require_own_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if the record would replace a file without ``key``, which is no record."""
+    """Raise OutputError if ``path`` is a file without ``key``, which this program did not write."""
+    # A broken link does not exist, but would be replaced as well.
     if force or (not path.is_symlink() and not path.exists()):
         return
     try:
@@ -123,24 +124,24 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
     except DataError:
         content = None
     if not isinstance(content, dict) or key not in content:
-        check_output(path)  # raises, as the file exists
+        check_output(path)  # raises the error, since the file exists
 
 
 @contextmanager
 def work_folder(
     path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
 ) -> Iterator[Path]:
-    """Yield a folder for the finished parts of a command, which is removed after a success.
+    """Yield a folder for the finished parts of a command, and remove it after a success.
 
-    With ``resume``, the work in an existing folder is continued if its ``facts`` are the same.
-    Nothing in the folder is used, replaced or removed unless this program wrote all of it: plain
-    files whose names match the regular expression ``names``.
+    With ``resume``, the work in an existing folder is continued if it has the same ``facts``. An
+    existing folder is refused unless it holds only files of this program, whose names match the
+    regular expression ``names``.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         hint = "rename it, or choose another name with -o"
         raise OutputError(f"{path} is in the way: it is not a folder", hint=hint)
 
-    # Do not throw away finished parts of an earlier call unless the user asks for it.
+    # Finished parts (NumPy files) of an earlier call are dropped only if the user asks for it.
     record = path / WORK_RECORD
     if record.exists() and any(path.glob("*.npy*")) and not (resume or force):
         raise left_unfinished(path, "search")
@@ -171,7 +172,7 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _require_own_files(folder: Path, names: str) -> None:
-    """Raise OutputError for an entry that this program did not write (see ``work_folder``)."""
+    """Raise OutputError unless all entries are locks, the record, or files that match ``names``."""
     known = re.compile(rf"\.lock|\.?{re.escape(WORK_RECORD)}(\.lock)?|{names}")
     for entry in folder.iterdir():
         if entry.is_symlink() or not entry.is_file() or known.fullmatch(entry.name) is None:
@@ -186,43 +187,48 @@ def _clear_if_unbegun(folder: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Empty a work folder except for the lock, removing the record last."""
+    """Empty a work folder except for the lock."""
+    # The record comes last, so that parts never lie in a folder without one.
     for path in sorted(folder.iterdir(), key=lambda path: path.name == WORK_RECORD):
         if path.name != ".lock":
             path.unlink()
 
 
 def left_unfinished(place: Path, what: str = "run") -> OutputError:
+    """Return the error for a file or folder that an interrupted ``what`` has left."""
     return OutputError(
         f"{place} is left from an interrupted {what}",
         hint="continue it with --resume, or drop it with --force",
     )
 
 
-def compared_keys(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """Return the keys of the settings of two commands, in the order of reporting differences.
+def compared_keys(before: Iterable[str], current: Iterable[str]) -> list[str]:
+    """Return the keys of an earlier command's settings and of this one's, in the order of checking.
 
-    Keys that only the earlier command has come first. The digest of the model is the last, since a
+    Keys that only the earlier command has come first. The digest of the model comes last, since a
     difference in another setting explains more.
     """
-    now = list(now)
-    left_out = [key for key in before if key not in now]
-    return sorted([*left_out, *now], key=lambda key: key == "model_digest")
+    current = list(current)
+    left_out = [key for key in before if key not in current]
+    return sorted([*left_out, *current], key=lambda key: key == "model_digest")
 
 
-def other_value(key: str, before: object, now: object) -> str:
-    """Say how a setting differs from the one that an output was made with."""
-    if now is None:
+def other_value(key: str, before: object, current: object) -> str:
+    """Say how the setting ``key`` of an earlier command differs from that of this command."""
+    if current is None:
         return f"{key} {before!r}, and this command has none"
-    return f"{key} {before!r}, not {now!r}"
+    return f"{key} {before!r}, not {current!r}"
 
 
 def require_same_settings(
-    place: Path, what: str, before: Mapping[str, Any], now: Mapping[str, Any]
+    place: Path, what: str, before: Mapping[str, Any], current: Mapping[str, Any]
 ) -> None:
-    """Raise DataError if an interrupted command had other settings than this one."""
-    for key in compared_keys(before, now):
-        value = now.get(key)
+    """Raise DataError if an interrupted command had other settings than this one.
+
+    ``what``, such as "the unfinished file", names the work of that command in the message.
+    """
+    for key in compared_keys(before, current):
+        value = current.get(key)
         if key == "model_digest" and is_older_digest(before.get(key), str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
         if before.get(key) == value:

@@ -16,7 +16,7 @@ _TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
 
 
 def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> bytes:
-    """Return the length and the header of a file with one tensor, padded to ``length`` bytes."""
+    """Return what stands before a single tensor: length and header, ``length`` bytes together."""
     (kind,) = (kind for kind, code in _TYPES.items() if code == dtype.str)
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     tensor = {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}
@@ -24,14 +24,15 @@ def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], lengt
 
 
 def mapped_tensors(path: Path) -> dict[str, Array]:
-    """Return the tensors of a file as memory maps; its layout must have been checked."""
+    """Return the tensors of a file as memory maps; the caller has checked the layout."""
     header, start = _read_header(path)
     header.pop("__metadata__", None)
     tensors: dict[str, Array] = {}
     for name, entry in header.items():
-        begin = start + entry["data_offsets"][0]
+        dtype = _TYPES[entry["dtype"]]
+        offset = start + entry["data_offsets"][0]
         shape = tuple(entry["shape"])
-        tensors[name] = np.memmap(path, _TYPES[entry["dtype"]], "r", begin, shape)
+        tensors[name] = np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
     return tensors
 
 
@@ -53,5 +54,5 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _padded(text: str, length: int) -> bytes:
-    """Return a header with its 8 bytes of length, padded with spaces to ``length`` bytes."""
+    """Return 8 bytes of length and the header, padded with spaces to ``length`` bytes in all."""
     return (length - 8).to_bytes(8, "little") + text.encode().ljust(length - 8)

@@ -54,7 +54,7 @@ def parse_json(
 
     # Python would also read NaN, Infinity and numbers of any length.
     def number(digits: str) -> Any:
-        value = float(digits)
+        value = float(digits)  # which is infinite for 1e999
         if math.isfinite(value):
             return value
         return constant(digits)
@@ -68,7 +68,6 @@ def parse_json(
         if not lenient:
             raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
-    # Every error names its place and, if it is known, the line.
     at = place
     if line is not None:
         at += f", line {line}"
@@ -96,7 +95,7 @@ def parse_yaml(text: str, place: str) -> Any:
     try:
         value = yaml.safe_load(text)
         check_depth(value, place)
-        if _size(value, {}) > 10 * len(text) + 10:
+        if _size(value, known={}) > 10 * len(text) + 10:
             raise ValueError("its aliases repeat so much that it would not fit in memory")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -114,8 +113,8 @@ def parse_yaml(text: str, place: str) -> Any:
 def _size(value: Any, known: dict[int, int]) -> int:
     """Return the number of values in a value, itself included; aliased values count each time.
 
-    The depth must have been checked. ``known`` keeps the counts by ``id``, so that each value is
-    visited only once.
+    The caller has checked the depth. ``known`` maps the ``id`` of a value to its count, so that
+    each value is visited only once.
     """
     if id(value) not in known:
         known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
@@ -123,10 +122,10 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 
 def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
-    """Raise DataError for values nested more than ``MAX_DEPTH`` levels deep, or in themselves."""
+    """Raise DataError for a value nested more than ``MAX_DEPTH`` levels deep, or within itself."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
-        below: dict[int, Any] = {}
+        below: dict[int, Any] = {}  # by id, so that an aliased value is visited once a level
         for part in chain.from_iterable(map(_parts, level)):
             if isinstance(part, dict | list):
                 below[id(part)] = part
@@ -152,7 +151,7 @@ def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> An
     ``dict[str, X]``, a dataclass (from an object with its fields), or a union of these.
     """
     try:
-        return _fit(value, kind, "")
+        return _fit(value, kind, path="")
     except _MisfitError as error:
         raise DataError(f"{place}: {error}", hint=hint) from None
 
@@ -167,6 +166,7 @@ class _MisfitError(ValueError):
 
 def _fit(value: Any, kind: Any, path: str) -> Any:
     """Convert a value to ``kind``, or raise _MisfitError with the path of the wrong part."""
+    # ``list[int]`` has the origin ``list`` and the argument ``int``; a plain type has neither.
     origin = get_origin(kind)
     parts = get_args(kind)
 
@@ -178,7 +178,7 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     if origin is Literal and value in list(parts):
         return value
 
-    # A container.
+    # A container, whose parts are converted.
     if is_dataclass(kind) and isinstance(value, dict):
         return _fit_fields(value, kind, path)
     if origin in (list, tuple) and isinstance(value, list):
@@ -194,12 +194,14 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
         return float(value)
     if kind in (str, bool, NoneType) and type(value) is kind:
         return value
+    # A whole number must fit in 64 bits.
     if kind is int and type(value) is int and -(2**63) <= value < 2**63:
         return value
     raise _misfit(value, _described(kind), path)
 
 
 def _within(path: str, key: Any) -> str:
+    """Return the path of a part of the value at ``path``, such as ``models[0].name``."""
     return f"{path}.{key}" if path else str(key)
 
 
@@ -244,8 +246,11 @@ def _shown(value: Any) -> str:
 
 
 def _described(kind: Any) -> str:
-    if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
-        return f"one of {', '.join(map(str, get_args(kind) or kind))}"
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return f"one of {', '.join(map(str, kind))}"
+    # A kind without a name is a dataclass or a mapping, which JSON has as objects.
     return _NAMES.get(get_origin(kind) or kind, _NAMES[dict])
 
 
@@ -263,16 +268,17 @@ def parse_number(text: str, place: str, what: str = "value", *, hint: str | None
 def foreign_format(
     place: object, what: str, *, error: type[SimcseError] = DataError, hint: str | None = None
 ) -> Iterator[None]:
-    """Turn any exception of a library into one error that names the file and ``what`` it must be.
+    """Turn any exception of a library into an ``error`` that names the file and what it must be.
 
-    Parsers of foreign formats raise dozens of types, and panics of Rust extensions are no
-    ``Exception``. Wrap only the call of the library, so that mistakes of this program stay visible.
+    ``place`` names the file, ``what`` its format. Parsers of foreign formats raise dozens of types,
+    and a panic of a Rust extension is no ``Exception``. Wrap only the call of the library, so that
+    mistakes of this program stay visible.
     """
     try:
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             yield
-    except DataError as cause:  # of another file that this one needs; its message names that file
+    except DataError as cause:  # about another file that is read meanwhile, which it names
         raise error(cause.message, hint=cause.hint or hint) from cause
     except SimcseError:
         raise
@@ -294,8 +300,8 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path that a model file names; raise CheckpointError if it leaves the folder."""
-    # A value that is not a text counts as outside.
+    """Return a path that a file of a model names; raise CheckpointError if it leaves ``folder``."""
+    # A value that is not a text is refused like a path to the parent folder.
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     is_absolute = len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))
     if ".." in parts or is_absolute or "\0" in relative:

@@ -36,12 +36,12 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
     for stream, errors in ((sys.stdin, "replace"), (sys.stdout, "backslashreplace")):
         if isinstance(stream, io.TextIOWrapper):
-            encoding = None if stream.isatty() else "utf-8"  # a terminal has its own
+            encoding = None if stream.isatty() else "utf-8"  # None keeps that of the terminal
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def _conversion(name: str) -> str:
-    """Return a hint with a command that converts a file to UTF-8, under a new name."""
+def _conversion_hint(name: str) -> str:
+    """Return a hint with a command that writes a copy of the file in UTF-8."""
     if name == "standard input":
         return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
@@ -77,6 +77,7 @@ def _decoded_lines(
 
     Whole blocks are decoded, which is fast. Only for an error message are lines decoded one by one.
     """
+    # Look at the first block, and put it back.
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
@@ -84,9 +85,8 @@ def _decoded_lines(
         blocks = _utf8_lines(blocks, name)
         encoding = "utf-8"
 
-    n_before = 0
+    n_before = 0  # lines in the blocks before
     for block in blocks:
-        # Refuse what is not text, with the number of the line.
         if b"\0" in block:
             _refuse_nul(block, name, n_before)
         try:
@@ -98,7 +98,7 @@ def _decoded_lines(
         if not n_before:
             text = text.removeprefix("\ufeff")
         lines = text.split("\n")
-        if lines[-1] == "":
+        if lines[-1] == "":  # what follows the last line end
             del lines[-1]
         n_before += len(lines)
         if "\r" in text:
@@ -110,7 +110,7 @@ def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines as they arrive; raise DataError for a line that is too long."""
     # ``read1`` returns what has arrived, where ``read`` would wait for a full block.
     read = getattr(stream, "read1", stream.read)
-    beginning = b""  # of a line that has not ended yet, which may extend over several blocks
+    beginning = b""  # that of a line without an end so far, perhaps from several blocks
     n_lines = 0
     while block := read(_BLOCK):
         first_end = block.find(b"\n") + 1  # 0 if no line ends in this block
@@ -129,6 +129,7 @@ def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
 
 
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
+    """Raise the error of a block with a NUL byte, which has ``n_before`` lines before it."""
     number = n_before + block[: block.index(b"\0")].count(b"\n") + 1
     raise DataError(
         f"{name}, line {number}: a NUL byte; this is a binary file, need text",
@@ -143,7 +144,7 @@ def _not_text(
 
     ``n_before`` is the number of lines before the block.
     """
-    # So far it is only known that the block has a fault, so look for the line.
+    # It is known that the block cannot be decoded, so one of its lines gives the place.
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
             raw.decode(encoding)
@@ -156,7 +157,7 @@ def _not_text(
         for other, text in plausible_encodings(block):
             what += f"\n   as {other} it reads {text}"
             choices.append(f"--encoding {other}")
-    return DataError(what, hint="\n        ".join(choices) or _conversion(name))
+    return DataError(what, hint="\n        ".join(choices) or _conversion_hint(name))
 
 
 def is_utf16(start: bytes) -> bool:
@@ -167,7 +168,7 @@ def is_utf16(start: bytes) -> bool:
 def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Convert pieces of a UTF-16 text, which may end anywhere, to blocks of whole UTF-8 lines."""
     decoder = codecs.getincrementaldecoder("utf-16")()
-    beginning = ""  # of a line that has not ended yet
+    beginning = ""  # that of a line without an end so far
     try:
         # The empty piece behind the others tells the decoder that the text ends.
         for raw in chain(raws, [b""]):

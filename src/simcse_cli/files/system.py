@@ -24,11 +24,12 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def open_itself(path: Path, flags: int) -> int:
-    """Open a file and return its descriptor; raise OSError (``ELOOP``) for a link."""
+    """Open a file and return its descriptor; raise OSError (``ELOOP``) if it is a link."""
     if sys.platform == "win32":
         if path.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         return os.open(path, flags | os.O_BINARY, 0o666)
+    # Without O_NONBLOCK, opening a named pipe could wait for ever.
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
@@ -59,7 +60,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def remove_locked(path: Path, descriptor: int) -> None:
-    """Close and remove a locked file."""
+    """Close and remove a file that this process has locked."""
     if sys.platform == "win32":
         # Windows removes no open file, so close it first; the next holder may then have it open.
         os.close(descriptor)
@@ -73,7 +74,7 @@ def remove_locked(path: Path, descriptor: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; on Windows folders are skipped."""
+    """Wait until a file, or the list of names in a folder, is on disk; Windows skips folders."""
     flags = os.O_RDONLY
     if sys.platform == "win32":
         if path.is_dir():
@@ -101,7 +102,7 @@ def memory_bytes() -> int | None:
 
 
 def swap_names(new: Path, old: Path) -> bool:
-    """Exchange two names in one step, or return False and change nothing if that is impossible."""
+    """Exchange two paths in one step; if that is impossible, change nothing and return False."""
     if not sys.platform.startswith("linux"):
         return False
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -150,7 +151,7 @@ def peak_process_bytes() -> int:
 def apart(descriptors: Sequence[int]) -> dict[str, Any]:
     """Return the options of ``Popen`` for a process that Ctrl-C does not reach.
 
-    It inherits the ``descriptors``, except on Windows.
+    The process inherits the ``descriptors``, except on Windows.
     """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
