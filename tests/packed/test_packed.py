@@ -25,7 +25,7 @@ from simcse_cli.models.packed_pooling import packed_vectors
 from simcse_cli.models.padding import pad
 from simcse_cli.models.poolers import pool
 from simcse_cli.packed.architectures import read_parts
-from simcse_cli.packed.attention import _products, attend
+from simcse_cli.packed.attention import _parts_with_dtype, attend
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.packed.dropout import DeviceMasks, DropoutMasks, add_dropped
 from simcse_cli.packed.layers import (
@@ -265,7 +265,7 @@ class _MaskOfFirst:
 def test_bf16_attention_agrees_with_fp32_and_uses_few_shapes(n_rows: int, length: int) -> None:
     tokens = pack([[5] * length] * n_rows)
     qkv = torch.randn(n_rows * length, 96, generator=torch.Generator().manual_seed(0)).bfloat16()
-    parts = list(_products(qkv.view(n_rows, length, 96)))
+    parts = list(_parts_with_dtype(qkv.view(n_rows, length, 96)))
     assert torch.equal(torch.cat([part for part, _ in parts]), qkv.view(n_rows, length, 96))
     assert len({len(part) for part, dtype in parts if dtype is torch.bfloat16}) <= 2
     assert all(
@@ -274,7 +274,7 @@ def test_bf16_attention_agrees_with_fp32_and_uses_few_shapes(n_rows: int, length
     expected = attend(qkv.float(), tokens, 4)
     error = (attend(qkv, tokens, 4).float() - expected).norm() / expected.norm()
     assert error < 0.01  # a bfloat16 keeps 8 bits
-    (with_gradient,) = _products(qkv.view(n_rows, length, 96).requires_grad_())
+    (with_gradient,) = _parts_with_dtype(qkv.view(n_rows, length, 96).requires_grad_())
     assert with_gradient[1] is torch.float32
 
 

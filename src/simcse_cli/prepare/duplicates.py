@@ -1,6 +1,6 @@
-"""``prepare duplicates``: find the texts of a file that repeat another one.
+"""``prepare duplicates``: find the texts of a file that repeat another text.
 
-The output lists these texts, or is the file without them.
+The output lists these texts, or it is the file without them.
 """
 
 from collections import Counter
@@ -35,15 +35,15 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
 from simcse_cli.settings.config import pinned
 
-_TEXT_COLUMN = ("text",)  # of a file without columns
+_TEXT_COLUMN = ("text",)  # the heading for a file without columns
 _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
 
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of a file with their ids.
+    """The texts of a file with their ids; both lists have an entry for each row.
 
-    Entry i of both lists is of row i + 1 of the file. The text of a row without one is "".
+    The text of an empty row is "". If no column holds ids, every id is "".
     """
 
     name: str
@@ -63,7 +63,7 @@ class _Texts:
 
 
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
-    """Write the duplicates of a file, each with the row it repeats, or the file without them."""
+    """Write the duplicates in a file with the rows that they repeat, or the file without them."""
     kinds = parse_kinds(options.kind)
     if str(options.output) != STDIO:
         check_output(options.output, force=options.force)  # before hours of encoding
@@ -72,7 +72,6 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
             hint = "write it into a file first: cat > texts.txt"
             raise DataError("standard input cannot be read twice", hint=hint)
 
-    # The texts of the older file come first, and are kept whatever they repeat.
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
     table = Table(source, Job.TEXTS, given)
@@ -80,6 +79,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     if options.keep is not None:
         columns = _TEXT_COLUMN if table.reading.is_text else table.reading.grid.names
     form = output_format(options.output, columns)
+    # Number the texts of both files, beginning with the older file, whose texts are always kept.
     source_texts = _Texts.read(source, given, options.id_column)
     older = None
     if options.against is not None:
@@ -88,13 +88,13 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     texts = list(chain.from_iterable(part.texts for part in parts))
     n_older = len(texts) - len(source_texts.texts)
 
-    # Where both files have a text with the same id, one of the two texts is passed over.
+    # If both files have a text with the same id, one of the two texts is passed over.
     passed_over: set[int] = set()
     if older is not None and options.id_column is not None:
-        passed_over = _of_both(older, source_texts)
+        passed_over = _passed_over(older, source_texts)
         _tell_shared_ids(len(passed_over), older, source_texts, progress)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
-    n_known = sum(number < n_older for number in filled)  # those of the older file come first
+    n_known = sum(number < n_older for number in filled)  # texts of the older file
     order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
     found: dict[int, FoundText] = {}
@@ -107,25 +107,25 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     progress.info(f"{source}: {result.summary()}")
 
 
-def _of_both(older: _Texts, new: _Texts) -> set[int]:
-    """Return the numbers of the texts that are not compared, since their id is in both files.
+def _passed_over(older: _Texts, new: _Texts) -> set[int]:
+    """Return for each id that both files have the number of the text that is not compared.
 
-    If the two texts with an id are equal, the new one is not compared, as it is known. If they
-    differ, the older one is not compared, as its row has changed.
+    If the two texts with the id are equal, the new text is not compared, since it is known. If the
+    texts differ, the older text is not compared, since its row has changed.
     """
     new_rows = {text_id: row for row, text_id in enumerate(new.ids)}
     passed_over = set()
     for number, text_id in enumerate(older.ids):
         row = new_rows.get(text_id)
         if row is not None:
-            is_as_before = older.texts[number] == new.texts[row]
-            # The texts of the new file are numbered on from those of the older one.
-            passed_over.add(len(older.ids) + row if is_as_before else number)
+            is_unchanged = older.texts[number] == new.texts[row]
+            # In the numbers of all texts, those of the new file follow those of the older file.
+            passed_over.add(len(older.ids) + row if is_unchanged else number)
     return passed_over
 
 
 def _tell_shared_ids(n_shared: int, older: _Texts, new: _Texts, progress: Progress) -> None:
-    """Report how many ids both files have; without any, show how ids are written in each."""
+    """Report how many ids are in both files; if none is, show an id of each file."""
     if n_shared:
         progress.info(f"{n_shared:,} ids of {older.name} are in {new.name}")
     elif older.ids and new.ids:
@@ -138,9 +138,10 @@ def _tell_shared_ids(n_shared: int, older: _Texts, new: _Texts, progress: Progre
 def _in_order(
     numbers: Sequence[int], n_known: int, texts: Sequence[str], keep: KeepDuplicate | None
 ) -> list[int]:
-    """Return the numbers of texts in the order to compare: a text can only repeat one before it.
+    """Return the numbers of texts in the order of comparison: a text can only repeat earlier ones.
 
-    The first ``n_known`` stay first, as they are those of the older file.
+    The first ``n_known`` numbers, those of the older file, stay first. ``keep`` says which of
+    several repeated texts is to be kept, and therefore comes before the others.
     """
     new = list(numbers[n_known:])
     if keep is KeepDuplicate.LONGEST:
@@ -149,7 +150,7 @@ def _in_order(
 
 
 def parse_kinds(text: str) -> list[DuplicateKind]:
-    """Return the kinds in a text such as ``exact,near``, in the order of ``DuplicateKind``."""
+    """Return the kinds that a text such as ``near,exact`` names, in the order of the enum."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in list(DuplicateKind):
@@ -164,7 +165,7 @@ def _finders(
     options: DuplicateOptions,
     progress: Progress,
 ) -> dict[DuplicateKind, Finder]:
-    """Return a finder for each kind; the one for meaning encodes the texts first."""
+    """Return a finder for each kind; the texts are encoded only to compare their meaning."""
     finders: dict[DuplicateKind, Finder] = {}
     for kind in kinds:
         if kind is DuplicateKind.EXACT:
@@ -179,10 +180,10 @@ def _finders(
 
 @dataclass(frozen=True)
 class _Result:
-    """The duplicates that were found, by the number of their text.
+    """The duplicates that were found; ``found`` maps the number of a text to what it repeats.
 
-    ``source_texts`` have the numbers from ``n_older`` on; the numbers before are those of the older
-    file, which is then the first of ``parts``.
+    ``parts`` are the older file, if there is one, and the source. The ``n_older`` texts of the
+    older file have the first numbers, and those of the source follow.
     """
 
     source_texts: _Texts
@@ -191,27 +192,28 @@ class _Result:
     found: dict[int, FoundText]
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
-        """Yield a row for each duplicate, in the order of the file."""
+        """Yield each duplicate and the text that it repeats as a row, in the order of the file."""
         for number in sorted(self.found):
             kind, match = self.found[number]
-            _, *duplicate = self._place(number)
+            _, *duplicate = self._place(number)  # always in the source, so its file is not written
             kept = self._place(match.kept_number)
             yield *duplicate, *kept, kind.value, f"{match.score:.4f}"
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
-        part = self.source_texts
-        row = number - self.n_older
-        if row < 0:
+        if number < self.n_older:
             part = self.parts[0]
             row = number
+        else:
+            part = self.source_texts
+            row = number - self.n_older
         return part.name, str(row + 1), part.ids[row], part.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the file that are not duplicates, with all of their columns.
+        """Yield the rows of the source that are not duplicates, with all of their columns.
 
-        JSON Lines get the values as they were read, other formats their texts, and TSV files texts
-        on one line.
+        JSON Lines get the values of the table as they are, and other formats get them as texts. A
+        TSV file cannot hold line ends, so its texts are cleaned.
         """
         for row, values in enumerate(table.values()):
             if row + self.n_older in self.found:
@@ -246,7 +248,6 @@ def _write(
     result: _Result,
 ) -> None:
     """Write the rows, and a manifest with the settings and the counts."""
-    # Settings for the manifest, with the exact revision of the model.
     inputs = [source] if options.against is None else [source, options.against]
     recorded = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
     settings: dict[str, Any] = {name: getattr(options, name) for name in recorded}
@@ -255,7 +256,7 @@ def _write(
     settings["model"] = pinned(options.model, options.revision)
     n_written = 0
 
-    # Called after the last row, when the counts are known.
+    # This is called after the last row, when the counts are known.
     def manifest(complete: Path) -> dict[str, Any]:
         return build_manifest(
             "duplicates",

@@ -1,4 +1,4 @@
-"""Clean rows, drop them for a stated reason, and sample them.
+"""Clean rows, drop rows for stated reasons, and sample rows.
 
 A row is a tuple of one to three texts: a sentence, a pair, or a pair with a hard negative.
 """
@@ -15,7 +15,10 @@ from simcse_cli.encoding.parts import windows
 from simcse_cli.prepare.finders import NearFinder
 
 RowFilter = Callable[[Sequence[Row]], list[str | None]]
-"""A function that returns the reason to drop each row, or None; it may remember earlier rows."""
+"""A function that returns for each row a reason to drop it, or None to keep it.
+
+The function may remember the rows of earlier calls.
+"""
 
 _BATCH_ROWS = 1024
 
@@ -38,17 +41,18 @@ def filter_rows(
     """
     for batch in windows(rows, _BATCH_ROWS):
         counts.read += len(batch)
-        for reasons_of in filters:
+        remaining: Sequence[Row] = batch
+        for row_filter in filters:
             kept: list[Row] = []
-            reasons = reasons_of(batch) if batch else []
-            for row, reason in zip(batch, reasons, strict=True):
+            reasons = row_filter(remaining) if remaining else []
+            for row, reason in zip(remaining, reasons, strict=True):
                 if reason is None:
                     kept.append(row)
                 else:
                     counts.dropped[reason] += 1
-            batch = kept
-        counts.kept += len(batch)
-        yield from batch
+            remaining = kept
+        counts.kept += len(remaining)
+        yield from remaining
 
 
 def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
@@ -56,7 +60,7 @@ def clean_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _by_row(reason_of: Callable[[Row], str | None]) -> RowFilter:
-    """Return a filter that asks ``reason_of`` about each row alone."""
+    """Make a filter from a function that returns the reason to drop a single row, or None."""
     return lambda rows: list(map(reason_of, rows))
 
 
@@ -67,14 +71,14 @@ def drop_empty(row: Row) -> str | None:
 
 @_by_row
 def drop_self_negatives(row: Row) -> str | None:
-    """Drop triplets whose positive and hard negative are the same, which no embedding separates."""
+    """Drop triplets in which the hard negative has the match key of the positive."""
     if len(row) > 2 and match_key(row[1]) == match_key(row[2]):
         return "positive_is_hard_negative"
     return None
 
 
 def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
-    """Return a filter that drops rows with a text of fewer or of more words than these bounds."""
+    """Return a filter that drops rows in which a text has too few or too many words."""
 
     @_by_row
     def reason(row: Row) -> str | None:
@@ -89,7 +93,10 @@ def drop_by_length(min_words: int | None, max_words: int | None) -> RowFilter:
 
 
 def drop_duplicates() -> RowFilter:
-    """Return a filter that drops rows with the match keys of an earlier one, by 80 bytes a row."""
+    """Return a filter that drops rows with the same match keys as an earlier row.
+
+    The filter takes 80 bytes per row.
+    """
     seen: set[int] = set()
 
     @_by_row
@@ -104,7 +111,10 @@ def drop_duplicates() -> RowFilter:
 
 
 def drop_near_duplicates(threshold: float) -> RowFilter:
-    """Return a filter that drops near duplicates of kept rows; the texts of a row are joined."""
+    """Return a filter that drops near duplicates of kept rows; a row is compared as one text.
+
+    ``threshold`` is the least similarity of near duplicates.
+    """
     finder = NearFinder(threshold)
     numbers = count()
 
@@ -127,8 +137,8 @@ def sample_rows(
 ) -> list[Row]:
     """Draw ``size`` rows uniformly without replacement in one pass; return all if there are fewer.
 
-    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The order is random,
-    or that of the input with ``keep_order``.
+    Memory grows with ``size``, not with the corpus (Vitter 1985, algorithm R). The rows are in
+    random order, or with ``keep_order`` in the order of the input.
     """
     rng = random.Random(seed)
     numbered = enumerate(rows)
@@ -138,7 +148,7 @@ def sample_rows(
         slot = int(rng.random() * (position + 1))
         if slot < size:
             reservoir[slot] = (position, row)
-    reservoir.sort()
+    reservoir.sort()  # by position
     if not keep_order:
         rng.shuffle(reservoir)
     return [row for _, row in reservoir]

@@ -1,8 +1,8 @@
-"""Find texts that repeat one kept before: exactly, nearly, or in meaning.
+"""Find texts that repeat an earlier text: exactly, nearly, or in meaning.
 
-Each text in turn is compared with those kept so far: either it is kept as well, or it is a
-duplicate of the nearest of them. So every duplicate is close to a kept text itself, and not only
-to another duplicate.
+Each text in turn is compared with the texts kept so far. Either it is kept as well, or it is a
+duplicate of the nearest kept text. So every duplicate is close to a kept text, and not only to
+another duplicate.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,11 @@ from simcse_cli.data.text import digest_keys, match_key
 from simcse_cli.prepare.minhash import NearIndex, Sketch
 from simcse_cli.settings.choices import DuplicateKind
 
-_BLOCK = 1024
+_BLOCK = 1024  # texts that are looked at together
 _TILE = 8192  # kept texts that a block is compared with at once
-_N_AXES = 95  # one component for the rest of a vector comes beside them
-_SAMPLE = 20_000  # texts that the axes are computed from
-_ROUNDING = 1e-4  # bounds may be too low by so much
+_N_AXES = 95  # principal axes; with the length of the remaining part, 96 numbers per text
+_SAMPLE = 20_000  # texts that the axes are computed from, about
+_ROUNDING = 1e-4  # more than the error of a computed bound
 
 
 class Match(NamedTuple):
@@ -30,13 +30,14 @@ class Match(NamedTuple):
 
 
 FoundText = tuple[DuplicateKind, Match]
+"""How a duplicate repeats a kept text, and which one."""
 
 
 class Finder(Protocol):
-    """Finds the nearest of the texts added so far; texts come in blocks, known by numbers."""
+    """Finds the nearest of the texts that were added; texts have numbers and come in blocks."""
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Prepare a block of texts for ``find`` and ``add``, which know them by their numbers."""
+        """Prepare a block of texts, given with their numbers, for ``find`` and ``add``."""
 
     def find(self, number: int) -> Match | None:
         """Return the kept text that a text of the block repeats, if there is one."""
@@ -49,20 +50,20 @@ class ExactFinder:
     """Texts that are equal up to case, spacing and punctuation; the score is 1."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, int] = {}
-        self._keys: dict[int, int] = {}
+        self._kept: dict[int, int] = {}  # digest to number
+        self._digests: dict[int, int] = {}  # number to digest, of the current block
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        self._keys = {}
+        self._digests = {}
         for number, text in zip(numbers, texts, strict=True):
-            self._keys[number] = digest_keys([match_key(text)])
+            self._digests[number] = digest_keys([match_key(text)])
 
     def find(self, number: int) -> Match | None:
-        kept_number = self._kept.get(self._keys[number])
+        kept_number = self._kept.get(self._digests[number])
         return None if kept_number is None else Match(kept_number, 1.0)
 
     def add(self, number: int) -> None:
-        self._kept[self._keys[number]] = number
+        self._kept[self._digests[number]] = number
 
 
 class NearFinder:
@@ -73,8 +74,8 @@ class NearFinder:
 
     def __init__(self, threshold: float) -> None:
         self._index = NearIndex(threshold)
-        self._kept: list[int] = []
-        self._sketches: dict[int, Sketch] = {}
+        self._kept: list[int] = []  # the number of each text in the index
+        self._sketches: dict[int, Sketch] = {}  # of the current block, by number
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         sketches = self._index.sketch(texts)
@@ -82,7 +83,10 @@ class NearFinder:
 
     def find(self, number: int) -> Match | None:
         nearest = self._index.nearest(self._sketches[number])
-        return None if nearest is None else Match(self._kept[nearest[0]], nearest[1])
+        if nearest is None:
+            return None
+        place, similarity = nearest
+        return Match(self._kept[place], similarity)
 
     def add(self, number: int) -> None:
         self._index.add(self._sketches[number])
@@ -92,44 +96,47 @@ class NearFinder:
 class MeaningFinder:
     """Texts whose vectors are close; the score is their cosine.
 
-    Most pairs are far apart, and a bound of few components shows it. With a and b the components
-    of two vectors on the first principal axes, and r and s the lengths of their remaining parts
-    (Cauchy-Schwarz):
+    Most pairs are far apart, and a bound from a few components is enough to show this. Let a and b
+    be the components of two vectors on the first principal axes, and r and s the lengths of their
+    remaining parts. Then, by Cauchy-Schwarz,
 
         cosine <= a . b + r s
 
     Only pairs whose bound reaches the threshold are compared in full.
 
     Args:
-        units: ``(n, D)`` vectors of length 1, a row a text.
-        threshold: least cosine.
+        units: vectors of length 1, ``(n, D)``; row i is of text i.
+        threshold: least cosine of a duplicate.
     """
 
     def __init__(self, units: Floats32, threshold: float) -> None:
         self._units = units
         self._threshold = threshold
         self._short = _shortened(units)
+        # The short vectors and the numbers of the texts that were added.
         self._kept = np.empty_like(self._short)
         self._numbers: list[int] = []
-        # Of the current block: `_places` holds the place of each text, `_nearest` its nearest text
-        # among those added before the block, `_inside` the cosines within the block, and `_added`
-        # the places of the texts that were added since it began.
+        # For the current block: the place of each text in it, by number; the nearest text that was
+        # added before the block, by number; the cosines of all pairs of places; and the places of
+        # the texts of the block that were added.
         self._places: dict[int, int] = {}
         self._nearest: dict[int, Match] = {}
         self._inside = units[:0]
         self._added: list[int] = []
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Compare a block with all texts added before it, by products of matrices."""
+        """Find for each text of a block the nearest of the texts that were added before."""
         block = self._units[list(numbers)]
         short = self._short[list(numbers)]
         lowest = self._threshold - _ROUNDING
         self._nearest = {}
         for first in range(0, len(self._numbers), _TILE):
             tile = self._numbers[first : first + _TILE]
+            # Entry (i, j) bounds the cosine of text i of the block and text j of the tile.
             bounds = short @ self._kept[first : first + len(tile)].T
             for place in np.flatnonzero(bounds.max(axis=1) >= lowest).tolist():
-                others = [tile[at] for at in np.flatnonzero(bounds[place] >= lowest).tolist()]
+                near = np.flatnonzero(bounds[place] >= lowest).tolist()
+                others = [tile[tile_place] for tile_place in near]
                 match = _best_match(others, self._units[others] @ block[place])
                 number = numbers[place]
                 self._nearest[number] = _nearer(self._nearest.get(number), match)
@@ -146,7 +153,7 @@ class MeaningFinder:
             nearest = _nearer(nearest, match)
         if nearest is None or nearest.score < self._threshold:
             return None
-        return Match(nearest.kept_number, min(1.0, nearest.score))
+        return Match(nearest.kept_number, min(1.0, nearest.score))  # rounding may exceed 1
 
     def add(self, number: int) -> None:
         self._kept[len(self._numbers)] = self._short[number]
@@ -159,17 +166,18 @@ def _best_match(numbers: Sequence[int], cosines: Floats32) -> Match:
     return Match(numbers[best], float(cosines[best]))
 
 
-def _nearer(earlier: Match | None, match: Match) -> Match:
-    """Return the nearer match; of equally near ones the earlier stays."""
-    if earlier is None or match.score > earlier.score:
-        return match
+def _nearer(earlier: Match | None, later: Match) -> Match:
+    """Return the match with the higher score, or the earlier match if both scores are equal."""
+    if earlier is None or later.score > earlier.score:
+        return later
     return earlier
 
 
 def _shortened(units: Floats32) -> Floats32:
-    """Return ``(n, m + 1)``: vectors on their first m principal axes, and the length of the rest.
+    """Shorten vectors ``(n, D)`` of length 1 to m + 1 numbers each.
 
-    The product of two rows is at least the cosine of their vectors.
+    These are the components on the first m principal axes, and the length of the remaining part.
+    The product of two rows of the result is at least the cosine of their vectors.
     """
     sample = units[:: max(1, len(units) // _SAMPLE)]
     # Eigenvalues ascend, so that the first principal axes are the last columns.
@@ -185,13 +193,13 @@ def find_duplicates(
     finders: dict[DuplicateKind, Finder],
     n_known: int = 0,
 ) -> Iterator[tuple[int, DuplicateKind, Match]]:
-    """Yield the number, kind and match of each duplicate; the first kind to find one counts.
+    """Yield the number of each duplicate, its kind, and the kept text that it repeats.
 
     Args:
-        order: the numbers of the texts, those to keep first.
-        texts: all texts, by their numbers.
-        finders: one for each kind.
-        n_known: number of texts at the beginning that are kept whatever they repeat.
+        order: the numbers of the texts to compare; a text can only repeat an earlier one.
+        texts: all texts; text i has the number i.
+        finders: a finder for each kind; the first finder that finds a match decides the kind.
+        n_known: how many texts at the beginning of ``order`` are kept, even if they repeat a text.
     """
     for first in range(0, len(order), _BLOCK):
         block = order[first : first + _BLOCK]

@@ -28,7 +28,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
 MIN_WORDS = 3
-"""Shorter evaluation sentences are ignored: a "yes" or "very good" in a corpus is no leak."""
+"""Shorter evaluation sentences are ignored: "very good" in a corpus is no leak."""
 _SKETCH_BATCH = 1024
 
 
@@ -39,7 +39,7 @@ class TaskLeak:
     Sentences that differ only in case, spacing and punctuation count as one. ``n_sentences`` counts
     the sentences with at least ``MIN_WORDS`` words. Of these sentences, ``n_exact`` occur exactly,
     and ``n_near`` occur only nearly; ``n_near`` is None if near occurrences were not searched.
-    ``n_rows`` is the number of rows that contain a sentence.
+    ``n_rows`` is the number of rows in which a sentence occurs, exactly or nearly.
     """
 
     task: str
@@ -50,11 +50,11 @@ class TaskLeak:
 
 
 def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
-    """Return the sentences of a SentEval folder by task; missing tasks are left out.
+    """Return the evaluation sentences in a SentEval folder by task; missing tasks are left out.
 
-    These are all sentences of the STS tasks (STS-B and SICK-R with their train and dev parts) and
-    the scored sentences of the transfer tasks: dev and test of SST2, TREC and MRPC, all of MR, CR,
-    SUBJ and MPQA.
+    An STS task gives all of its sentences, including the train and dev parts of STS-B and SICK-R. A
+    transfer task gives the sentences that are scored: the dev and test parts of SST2, TREC and
+    MRPC, and everything in MR, CR, SUBJ and MPQA.
     """
     root = resolve_senteval_dir(data_dir)
     sentences: dict[str, list[str]] = {}
@@ -73,19 +73,21 @@ def evaluation_sentences(data_dir: Path | str) -> dict[str, list[str]]:
 
 
 def _scored_sentences(data: TransferTask) -> list[str]:
-    rows: list[int] = []
-    for part, numbers in data.parts.items():
+    """Return the sentences of a task outside its train part."""
+    scored_rows: list[int] = []
+    for part, rows in data.parts.items():
         if part != "train":
-            rows += numbers
-    sides = filter(None, (data.left, data.right))
-    return [side[row] for side in sides for row in rows]
+            scored_rows += rows
+    sides = filter(None, (data.left, data.right))  # only pairs have a right side
+    return [side[row] for side in sides for row in scored_rows]
 
 
 class LeakFilter:
-    """A ``RowFilter`` that finds evaluation sentences, given by task, in rows.
+    """Find evaluation sentences in rows; ``reasons`` is the ``RowFilter``.
 
-    Without ``drop`` it only counts. ``near`` is the smallest Jaccard similarity of a near
-    occurrence; None searches only exact ones.
+    ``sentences`` holds the sentences of each task. With ``drop``, the rows that contain a sentence
+    are dropped; otherwise they are only counted. ``near`` is the least Jaccard similarity of a near
+    occurrence; if it is None, only exact occurrences are searched.
     """
 
     def __init__(
@@ -94,16 +96,16 @@ class LeakFilter:
         self._drop = drop
         self._tasks_of: dict[str, set[str]] = defaultdict(set)
         self._n_rows = dict.fromkeys(sentences, 0)
-        self._exact: set[str] = set()
+        self._exact: set[str] = set()  # match keys of the sentences that occur exactly
         self._nearly: set[str] = set()
-        wording: dict[str, str] = {}  # the first text of each key
+        text_of: dict[str, str] = {}  # the first text with each match key
         for task, texts in sentences.items():
             for text in filter(_is_long_enough, texts):
                 key = match_key(text)
                 self._tasks_of[key].add(task)
-                wording.setdefault(key, text)
-        self._keys = list(wording)
-        self._index = None if near is None else _near_index(wording.values(), near)
+                text_of.setdefault(key, text)
+        self._keys = list(text_of)  # in the order of the texts in the index
+        self._index = None if near is None else _near_index(text_of.values(), near)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:
         """Count the evaluation sentences in the rows; return for each row why it is dropped.
@@ -124,7 +126,7 @@ class LeakFilter:
         return reasons
 
     def _near(self, rows: Sequence[Row]) -> Iterator[set[str]]:
-        """Yield the keys of the evaluation sentences that are near to a text of each row."""
+        """Yield for each row the match keys of the evaluation sentences near one of its texts."""
         if self._index is None:
             yield from ([set()] * len(rows))
             return
@@ -137,6 +139,7 @@ class LeakFilter:
             yield keys
 
     def result(self) -> list[TaskLeak]:
+        """Return the counts of each task over all rows so far."""
         near_only = self._nearly - self._exact
         leaks = []
         for task, n_rows in self._n_rows.items():
@@ -146,7 +149,7 @@ class LeakFilter:
         return leaks
 
     def _count(self, task: str, keys: Iterable[str]) -> int:
-        """Return how many of these keys are of sentences of a task."""
+        """Return how many of the match keys belong to sentences of the task."""
         return sum(task in self._tasks_of[key] for key in keys)
 
 
@@ -154,8 +157,8 @@ def _is_long_enough(text: str) -> bool:
     return len(words(text)) >= MIN_WORDS
 
 
-def _near_index(texts: Iterable[str], near: float) -> NearIndex:
-    index = NearIndex(near)
+def _near_index(texts: Iterable[str], threshold: float) -> NearIndex:
+    index = NearIndex(threshold)
     for batch in windows(texts, _SKETCH_BATCH):
         for sketch in index.sketch(batch):
             index.add(sketch)
@@ -165,8 +168,8 @@ def _near_index(texts: Iterable[str], near: float) -> NearIndex:
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     """Return the filter that ``--check-leak`` asks for, or None without this option."""
     if options.check_leak is None:
-        dependent = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
-        for flag, is_set in dependent.items():
+        needs_folder = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
+        for flag, is_set in needs_folder.items():
             if is_set:
                 hint = f"add --check-leak EVALDIR to {flag}"
                 raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)

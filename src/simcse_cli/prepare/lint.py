@@ -1,7 +1,7 @@
 """``prepare lint``: count the faults of a training file in one pass.
 
-Languages are guessed coarsely, to detect a mixed corpus: texts in the Latin alphabet by function
-words of seven languages, all others by script.
+To detect a mixed corpus, languages are guessed coarsely: those of texts in the Latin alphabet by
+function words of seven languages, and those of other texts by script.
 """
 
 import re
@@ -49,7 +49,7 @@ _FUNCTION_WORDS = {
     "uit",
     "Portuguese": "não uma os que com para do da em foi mais dos são como mas pelo ao à sua ele",
 }
-_LANGUAGES_OF: dict[str, list[str]] = {}
+_LANGUAGES_OF: dict[str, list[str]] = {}  # by function word
 for _language, _list in _FUNCTION_WORDS.items():
     for _word in _list.split():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
@@ -95,7 +95,10 @@ class Check(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """The rows that a check found; ``first_row`` is counted from 1 in its file."""
+    """The number and share of the rows that a check found, and an example.
+
+    The example is the row ``first_row`` of ``file``, counted from 1.
+    """
 
     check: Check
     n_rows: int
@@ -108,8 +111,9 @@ class Finding:
 class Linter:
     """Count the rows that each check finds.
 
-    Without ``count_tokens``, truncated texts are not looked for. Checks of repetitions remember
-    digests of the rows: about 340 bytes per pair, 60 per text of `prepare lint`.
+    A text of more than ``max_length`` sub-words counts as truncated; without ``count_tokens`` this
+    is not checked. Checks of repetitions remember digests of the rows: about 340 bytes for each
+    pair, and 60 for each single text of `prepare lint`.
     """
 
     def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
@@ -117,23 +121,24 @@ class Linter:
         self.max_length = max_length
         self.n_rows = 0
 
-        # Rows of each check and of each set of languages: their number, and the first of them.
+        # For each check: how many rows it found, and the number and text of the first of them.
         self._found: Counter[str] = Counter()
         self._first: dict[str, tuple[int, str]] = {}
+        # The same for each set of languages that rows are in.
         self._spoken: Counter[frozenset[str]] = Counter()
         self._first_spoken: dict[frozenset[str], tuple[int, str]] = {}
 
-        # Digests of whole rows, of rows with columns exchanged, and of single texts.
+        # Digests of whole rows, of rows with two columns exchanged, and of single texts.
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
         self._pending: list[Row] = []  # rows whose tokens are not yet counted
         self._files: list[tuple[int, str]] = []  # the number of rows before each file, its name
         self.tables: list[Table] = []
-        self._separator: str | None = None  # of the cells in a text file
+        self._separator: str | None = None  # of cells, if the lines of a text file have them
 
     def open_file(self, table: Table) -> None:
-        """Begin a file, whose reading is shown beside the findings."""
+        """Begin a file; how it is read will be shown above the findings."""
         self._files.append((self.n_rows, table.name))
         self.tables.append(table)
         self._separator = None
@@ -155,7 +160,7 @@ class Linter:
             self._spoken[languages] += 1
             self._first_spoken.setdefault(languages, (self.n_rows, _example(row)))
 
-        # Each fault counts once in a row, whatever number of its texts have it.
+        # A fault that several texts of a row have counts once.
         faults = set[Check]()
         for text in row:
             faults |= _faults_of(text)
@@ -166,7 +171,7 @@ class Linter:
         if len(row) > 1:
             self._check_pair(row)
         elif self.tables:
-            # Only `prepare lint` opens tables: texts of a corpus being written are not remembered.
+            # Only `prepare lint` opens tables; other commands do not remember single texts.
             self._check_repeated(row)
         if self.count_tokens is not None:
             self._pending.append(row)
@@ -174,7 +179,7 @@ class Linter:
                 self._count_pending()
 
     def findings(self) -> list[Finding]:
-        """Return what the checks have found in all rows so far."""
+        """Return a finding for each check that has found a row so far."""
         self._count_pending()
         self._find_mix()
         findings = []
@@ -189,29 +194,30 @@ class Linter:
         return findings
 
     def _place(self, number: int) -> tuple[int, str | None]:
-        """Return the number of a row in its file, and the file; ``number`` is that of all rows."""
+        """Return the number of a row in its file, and the file, from its number over all files."""
         for n_before, file in reversed(self._files):
             if n_before < number:
                 return number - n_before, file
         return number, None
 
     def _find_mix(self) -> None:
-        """Count the rows with a language other than that of most rows, each once."""
-        languages = Counter[str]()
+        """Note the rows with a language other than the most frequent one."""
+        rows_by_language = Counter[str]()
         for spoken, n_rows in self._spoken.items():
             for language in spoken:
-                languages[language] += n_rows
-        main = max(languages, key=languages.__getitem__, default=None)
+                rows_by_language[language] += n_rows
+        main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
+        # The sets of languages that are not just the main language.
         others = [spoken for spoken in self._spoken if spoken - {main}]
         if others:
             self._found[Check.LANGUAGE_MIX] = sum(self._spoken[spoken] for spoken in others)
             self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
 
     def _note(self, check: Check, row: Row, number: int | None = None) -> None:
-        """Count a row that a check has found; its ``number`` is by default that of the last row."""
+        """Count a row that a check has found; by default, it is the row that was read last."""
         self._found[check] += 1
         if check not in self._first:
-            self._first[check] = (number or self.n_rows, _example(row))
+            self._first[check] = (self.n_rows if number is None else number, _example(row))
 
     def _check_repeated(self, row: Row) -> None:
         digest = digest_keys([match_key(row[0])])
@@ -220,14 +226,14 @@ class Linter:
         self._seen.add(digest)
 
     def _check_pair(self, row: Row) -> None:
-        """Note the faults between the texts of a row, and between the row and earlier ones."""
+        """Note the texts that a row repeats, within the row or from earlier rows."""
         keys = [match_key(text) for text in row]
         if keys[0] == keys[1]:
             self._note(Check.ANCHOR_IS_POSITIVE, row)
         if len(row) > 2 and keys[1] == keys[2]:
             self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
-        # Compare with earlier rows, and with their texts.
+        # Compare the row and its texts with earlier rows.
         digest = digest_keys(keys)
         texts = {digest_keys([text]) for text in row}
         if digest in self._seen:
@@ -238,26 +244,28 @@ class Linter:
             self._note(Check.SHARED_TEXT, row)
         self._texts |= texts
         self._seen.add(digest)
-        # Later rows may have anchor and positive exchanged, or positive and hard negative.
+        # A later row may be this row with anchor and positive exchanged, or positive and negative.
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
         if len(keys) > 2:
             self._exchanged.add(digest_keys([keys[0], keys[2], keys[1]]))
 
     def _count_pending(self) -> None:
-        """Count the sub-words of the waiting rows, and note the rows that training cuts."""
+        """Count the sub-words in the pending rows, and note the rows that training would cut."""
         rows = self._pending
         self._pending = []
         if not rows or self.count_tokens is None:
             return
         texts = list(chain.from_iterable(rows))
         lengths = iter(self.count_tokens(texts))
+        # The pending rows are the last ones that were read.
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
-            if max(islice(lengths, len(row))) > self.max_length:
+            row_lengths = islice(lengths, len(row))
+            if max(row_lengths) > self.max_length:
                 self._note(Check.TRUNCATED, row, number)
 
 
 def _faults_of(text: str) -> set[Check]:
-    """Return the faults that a text has by itself."""
+    """Return the faults that show in a text alone, without other texts."""
     text_faults = set[Check]()
     if not text.strip():
         text_faults.add(Check.EMPTY)
@@ -275,8 +283,10 @@ def _faults_of(text: str) -> set[Check]:
 
 
 def _example(row: Row) -> str:
+    """Return the start of a row as one printable line."""
     text = ""
     for character in " | ".join(row):
+        # The escape of a character is its `repr` without the quotes.
         text += character if character.isprintable() else repr(character)[1:-1]
     if len(text) > _EXAMPLE_LENGTH:
         return text[: _EXAMPLE_LENGTH - 1] + "…"
@@ -286,8 +296,8 @@ def _example(row: Row) -> str:
 def guess_language(text: str) -> str | None:
     """Return a language such as ``English``, a script such as ``Cyrillic``, or None if unsure.
 
-    A text is in a language if it has three of its function words, and twice as many as of any other
-    language.
+    A text is in a script other than Latin if most of its letters are. It is in a language if it has
+    three function words of the language, and twice as many as of any other language.
     """
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
@@ -295,15 +305,15 @@ def guess_language(text: str) -> str | None:
             if script != "Latin" and 2 * count > scripts.total():
                 return _language_of(script, text)
     known_words = _LANGUAGES_OF.keys() & words(text)
-    hits = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))
+    n_words = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))  # by language
     for word in known_words:
-        hits.update(_LANGUAGES_OF[word])
-    (best, n_best), (_, n_next) = hits.most_common(2)
+        n_words.update(_LANGUAGES_OF[word])
+    (best, n_best), (_, n_next) = n_words.most_common(2)
     return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
 
 
 def _language_of(script: str, text: str) -> str:
-    """Return the script as the name of a language; ideographs are Japanese if kana occur."""
+    """Return the script of a text, or ``Japanese`` for a text of ideographs that has kana too."""
     is_japanese = script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text)
     return "Japanese" if is_japanese else script
 
@@ -323,7 +333,7 @@ def lint_files(
     count_tokens: CountTokens | None,
     progress: Progress,
 ) -> Linter:
-    """Return a linter that has checked every row of the files."""
+    """Check every row of the files; return the linter, which holds what it has found."""
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
@@ -341,7 +351,10 @@ def lint_files(
 
 
 def training_rows(table: Table) -> Iterator[Row]:
-    """Yield the rows that training reads, whatever their label; lists in cells are combined."""
+    """Yield the rows that training would read, but with any label.
+
+    A row with lists of texts in its cells gives all rows that training makes of it.
+    """
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
     if any(map(table.is_list, places)):
@@ -353,7 +366,10 @@ def training_rows(table: Table) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """How a file is read: its columns with their kinds, and what each job would take."""
+    """How a file is read: its header, its columns with their kinds, and its first rows.
+
+    ``jobs`` says for each job what the job would take from the file.
+    """
 
     file: str
     header: str
@@ -362,6 +378,7 @@ class TableFacts:
     rows: tuple[tuple[str, ...], ...]
 
 
+# The commands that stand for each job.
 _JOBS = {
     Job.ROWS: "train --mode sup, prepare pairs",
     Job.TEXTS: "encode, search, augment",
@@ -372,7 +389,7 @@ _JOBS = {
 
 
 def reading_facts(table: Table) -> TableFacts:
-    """Return how a table is read, and for each job which columns it would take, or its question."""
+    """Return how a table is read, and for each job which columns it takes or what it asks."""
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
@@ -390,7 +407,7 @@ def reading_facts(table: Table) -> TableFacts:
 
 
 def _taken(table: Table, job: Job) -> str | None:
-    """Return what a job would take or ask, in words; None if the table is not made for the job."""
+    """Say which columns a job takes or what it asks; None if the table does not suit the job."""
     grid = table.reading.grid
     if table.is_text:
         return "each line" if job is Job.TEXTS else None
@@ -398,14 +415,14 @@ def _taken(table: Table, job: Job) -> str | None:
         roles = decide(grid, job, Given())
     except DataError as asked:
         what = asked.message.removeprefix(f"{grid.source}: ").partition("\n")[0]
-        # For other jobs, an error only means that the table is not made for them.
+        # For any other job, an error only means that the table does not suit the job.
         return f"asks: {what}" if job in (Job.ROWS, Job.TEXTS) else None
     line, _ = told_line(grid, roles)
     return line.removeprefix(f"{grid.source}: ")
 
 
 def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that ``--strict`` refuses: all but shared and repeated texts."""
+    """Return the findings for which ``--strict`` fails: all but shared and repeated texts."""
     accepted = (Check.SHARED_TEXT, Check.REPEATED_TEXT)
     return [finding for finding in findings if finding.check not in accepted]
 
@@ -417,13 +434,13 @@ def list_findings(findings: Iterable[Finding]) -> str:
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
     readings = list(map(reading_facts, linter.tables))
-    found = {finding.check: asdict(finding) for finding in linter.findings()}
+    found_by_check = {finding.check: asdict(finding) for finding in linter.findings()}
     nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
     for check in Check:
         if linter.count_tokens or check is not Check.TRUNCATED:
-            named = {"check": check.replace("_", " "), "meaning": check.meaning}
-            rows.append(found.get(check, nothing_found) | named)
+            words_of_check = {"check": check.replace("_", " "), "meaning": check.meaning}
+            rows.append(found_by_check.get(check, nothing_found) | words_of_check)
     shown = [
         Column("check"),
         Column("n_rows", "rows", "count"),
@@ -432,26 +449,28 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
         *columns("example", "meaning"),
     ]
     if len(sources) > 1:
-        shown[3:3] = columns("file")  # before the first row, which is counted in its file
+        shown[3:3] = columns("file")  # just before "first", which is counted within that file
     reports = list(chain.from_iterable(map(_reading_reports, readings)))
     reports.append(Report(f"Lint of {linter.n_rows:,} rows", shown, rows))
     payload = {
         "inputs": list(sources),
         "n_rows": linter.n_rows,
-        "findings": list(found.values()),
+        "findings": list(found_by_check.values()),
         "readings": [asdict(reading) for reading in readings],
     }
     return Outcome(reports, payload)
 
 
 def _reading_reports(facts: TableFacts) -> list[Report]:
-    """Return the columns of a file with their first cells, and what each job would take."""
+    """Return a table of the columns of a file, and a table of what each job would take."""
+    # A column of the file is a row of the table, with the cells of the first rows of the file.
+    row_names = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
     rows = []
     for place, column in enumerate(facts.columns):
-        cells = {f"row {n}": shorten(row[place], 40) for n, row in enumerate(facts.rows, start=1)}
-        rows.append({"number": str(place + 1), **column, **cells})
-    first_rows = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
-    shown = columns("number", "column", "kind", *first_rows, number="#")
+        cells = [shorten(row[place], 40) for row in facts.rows]
+        named_cells = dict(zip(row_names, cells, strict=True))
+        rows.append({"number": str(place + 1), **column, **named_cells})
+    shown = columns("number", "column", "kind", *row_names, number="#")
     reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
     if facts.jobs:
         taken = columns("commands", "takes")

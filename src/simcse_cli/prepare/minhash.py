@@ -4,9 +4,9 @@ Candidates come from locality-sensitive hashing, and their Jaccard similarity is
 Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec,
 Rajaraman and Ullman, "Mining of Massive Datasets", chapter 3.
 
-A text is the set of its words and word pairs (with a mark at either end), so a sentence with one
-word replaced stays near, and the same words in another order do not. Memory is about 2 kB per
-stored text.
+A text is the set of its words and word pairs (its shingles), with a mark at either end of the text.
+So a sentence with one word replaced stays near, but the same words in another order do not. Memory
+is about 2 kB per stored text.
 """
 
 import zlib
@@ -26,7 +26,7 @@ ROWS_PER_BAND = 4
 _SEED = 20210418
 
 Sketch = tuple[NDArray[np.uint32], list[int]]
-"""The representation of a text in the index: its shingles and its key in each band."""
+"""What the index needs of a text: the values of its shingles, and its key in each band."""
 
 
 def shingles(text: str) -> NDArray[np.uint32]:
@@ -38,27 +38,27 @@ def shingles(text: str) -> NDArray[np.uint32]:
 
 
 def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) -> Floats:
-    """Return the Jaccard similarity (intersection over union) with each of ``others``.
+    """Return the Jaccard similarity of a set to each of the others: intersection over union.
 
-    All arrays are sorted, distinct and not empty. The result is ``(len(others),)``.
+    A set is a sorted array of distinct values, and not empty. The result is ``(len(others),)``.
     """
-    # All others are looked up at once. A value above all of ``values`` gets a place after their
-    # end, hence the minimum.
+    # Look up all other sets at once.
     sizes = np.array([len(other) for other in others])
+    starts = np.cumsum(sizes) - sizes
     joined = np.concatenate(others)
-    places = np.searchsorted(values, joined)
-    is_shared = values[np.minimum(places, len(values) - 1)] == joined
-    shared = np.add.reduceat(is_shared, np.cumsum(sizes) - sizes, dtype=np.int64)
-    similarity: Floats = shared / (len(values) + sizes - shared)
+    # A value above all of ``values`` gets the place after the last one: compare with the last one.
+    places = np.minimum(np.searchsorted(values, joined), len(values) - 1)
+    n_shared = np.add.reduceat(values[places] == joined, starts, dtype=np.int64)
+    similarity: Floats = n_shared / (len(values) + sizes - n_shared)
     return similarity
 
 
 class NearIndex:
-    """Store texts and find near duplicates among them.
+    """Store texts, and find the stored texts that a text nearly repeats.
 
-    Two texts of Jaccard similarity s share a band with probability ``1 - (1 - s**4)**16``: 0.99 at
-    0.7, 0.64 at 0.5, 0.12 at 0.3. Candidates are then compared exactly, so nothing below the
-    threshold is returned.
+    Texts that have the same key in a band are candidates: texts of Jaccard similarity s with the
+    probability ``1 - (1 - s**4)**16``, which is 0.99 at 0.7, 0.64 at 0.5, 0.12 at 0.3. Candidates
+    are compared exactly, so no text below the threshold is returned.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -66,11 +66,11 @@ class NearIndex:
             raise ValueError(f"threshold is {threshold}, need a value above 0 and at most 1")
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
-        # Texts with one key of a band are a chain: `_last` holds its last text, by key, and
-        # `_previous` the text before, with an entry for each text and band.
+        # The texts with the same key in a band form a chain. `_last` holds the last text of each
+        # chain by its key. `_previous` has for each text and band the text before in the chain.
         self._last: dict[int, int] = {}
         self._previous = array("q")
-        # Hashes use odd factors, as multiplication by them loses nothing modulo 2**64.
+        # Factors are odd, as multiplication by an odd number loses nothing modulo 2**64.
         draw = np.random.default_rng(_SEED)
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1
@@ -80,47 +80,47 @@ class NearIndex:
         )
 
     def sketch(self, texts: Sequence[str]) -> list[Sketch]:
-        """Return the sketch of each text; hashing is fast in batches."""
+        """Return the sketch of each text; many texts at once are faster than single ones."""
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
-        # From ``(hashes, all shingles)`` to the smallest of each text, ``(hashes, texts)``.
-        # Products overflow on purpose: they are meant modulo 2**64. Only their high bits depend on
-        # all bits of a shingle, so the low 32 are cut off.
+        # ``hashed`` is ``(hashes, all shingles)``, ``smallest`` is ``(hashes, texts)``. Products
+        # overflow on purpose: they are taken modulo 2**64. Only their high bits depend on all bits
+        # of a shingle, so the low 32 bits are cut off.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
-        # The number of the band changes its keys, so that equal sums of two bands differ.
+        # The number of the band goes into the key, so that keys of two bands differ.
         keys = bands.sum(axis=1, dtype=np.uint64) ^ (
             np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
         )
         return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
 
     def add(self, sketch: Sketch) -> None:
-        """Store a text under the next number, from 0."""
+        """Store a text; the number of the first text is 0, and each later text has the next one."""
         values, keys = sketch
         number = len(self._stored)
         self._stored.append(values)
         for key in keys:
-            self._previous.append(self._last.get(key, -1))  # -1 for the first of a chain
+            self._previous.append(self._last.get(key, -1))  # -1: no text before
             self._last[key] = number
 
     def find(self, sketch: Sketch) -> list[int]:
-        """Return the numbers of the stored texts that are near."""
+        """Return the numbers of the stored texts whose similarity reaches the threshold."""
         return [number for number, _ in self._near(sketch)]
 
     def nearest(self, sketch: Sketch) -> tuple[int, float] | None:
-        """Return the number of the nearest stored text, and its similarity.
+        """Return the number and the similarity of the nearest stored text, or None if none is near.
 
-        Of several nearest texts, it is the first.
+        If several texts are equally near, the first of them is returned.
         """
         return max(self._near(sketch), key=itemgetter(1), default=None)
 
     def _near(self, sketch: Sketch) -> list[tuple[int, float]]:
-        """Return the stored texts that reach the threshold, with their similarity."""
+        """Return the number and similarity of each stored text that reaches the threshold."""
         values, keys = sketch
         candidates: set[int] = set()
-        # In each band, follow the chain of the texts with this key from the last one back.
+        # In each band, follow the chain of texts with the same key from its last text to its first.
         for band, key in enumerate(keys):
             number = self._last.get(key, -1)
             while number >= 0:

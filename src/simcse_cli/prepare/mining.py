@@ -1,7 +1,7 @@
 """``prepare hard-negatives`` and ``prepare pairs --paraphrases``: find rows by search with a model.
 
 Texts, vectors and the result of every block of queries are kept in a folder beside the output, so
-that an interrupted search continues where it stopped. Memory holds a few numbers per text, and one
+that an interrupted search can go on where it stopped. Memory holds a few numbers per text, and one
 block.
 """
 
@@ -47,16 +47,17 @@ BLOCK = 1024
 """Queries that are searched together; results are saved block by block."""
 DEFAULT_MARGIN = 0.05
 
-# Names of the files of a search, including those that a kill leaves.
+# Names of the files in the work folder; a killed search leaves names with ``.part``.
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
+"""Digests of ``digest_keys``, one per text."""
 
 
 def prepare_hard_negatives(
     inputs: Sequence[str], options: HardNegativeOptions, writer: RowWriter
 ) -> None:
-    """Write a row for each pair of the inputs and each hard negative of its anchor."""
+    """Write for each pair of the inputs a row with each hard negative of its anchor."""
     given = given_pairs(options, writer.progress)
     search = NegativeSearch(inputs, given, options, writer.progress)
     index = None if options.index is None else str(options.index)
@@ -73,7 +74,7 @@ def prepare_hard_negatives(
     if index is not None:
         sources.append(index)
 
-    # Questions about the tables come before anything is loaded.
+    # Opening a table may ask the user a question, so it comes before the model is loaded.
     _require_files(inputs, options)
     for source in inputs:
         _ = Table(source, Job.ROWS, given).reading
@@ -81,7 +82,7 @@ def prepare_hard_negatives(
 
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
-    """Write the nearest pairs of texts of one corpus, nearest first."""
+    """Write the pairs of nearest texts in one corpus, the nearest pair first."""
     settings = {
         "model": pinned(options.model, options.revision),
         "paraphrases": True,
@@ -93,9 +94,11 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
 
 @dataclass
 class NegativeCounts:
-    """Counts of a search for negatives.
+    """Counts of a search for negatives, and two mean cosines with the anchor.
 
-    ``positive_cosine`` is a mean over the pairs, ``negative_cosine`` over the rows to write.
+    ``positive_cosine`` is the mean over all pairs, of the farthest positive of the anchor;
+    ``negative_cosine`` is the mean over the rows to write. ``n_short_of_negatives`` counts the
+    pairs with fewer negatives than asked for, ``n_without_negative`` the pairs without any.
     """
 
     n_pairs: int
@@ -115,8 +118,8 @@ class NegativeCounts:
         ]
         if self.n_without_negative:
             parts.append(f"{self.n_without_negative:,} pairs found no negative and are left out")
-        if n_others := self.n_short_of_negatives - self.n_without_negative:
-            parts.append(f"{n_others:,} pairs found fewer negatives than asked for")
+        if n_with_some := self.n_short_of_negatives - self.n_without_negative:
+            parts.append(f"{n_with_some:,} pairs found fewer negatives than asked for")
         return "; ".join(parts)
 
 
@@ -136,12 +139,12 @@ class ParaphraseCounts:
 
 
 class _Limits:
-    """Decide which texts near an anchor may be its negatives.
+    """Decide which of the texts near an anchor may be negatives.
 
-    Source: the options of ``mine_hard_negatives`` in sentence-transformers, with the same results:
-    of the ``last`` nearest texts that are not known positives, those too near (or too far) are
-    dropped, and the ``first`` nearest of the rest are skipped. With several positives the farthest
-    one counts.
+    The ``last`` texts nearest to the anchor are considered, without its positives. Texts that are
+    too near or too far by cosine are dropped; of the texts that remain, the ``first`` nearest are
+    skipped. How near a text may be depends on the farthest positive. Source: the options of
+    ``mine_hard_negatives`` in sentence-transformers, with the same results.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:
@@ -155,19 +158,19 @@ class _Limits:
             raise UsageError(f"{options.ranks}: need {needed}", option="--range")
         self.options = options
         self.margin = options.margin
-        if options.margin is None and options.ratio is None:
+        if options.margin is None and options.ratio is None:  # --ratio replaces the default
             self.margin = DEFAULT_MARGIN
 
     def allow(self, scores: Floats32, positive: float) -> Booleans:
-        """Return which texts may be negatives, by their cosines with the anchor.
+        """Return for each text, given by its cosine with the anchor, whether it may be a negative.
 
-        ``positive`` is the lowest cosine of the anchor with one of its positives.
+        ``positive`` is the cosine of the anchor with its farthest positive.
         """
-        allowed = np.isfinite(scores)
+        allowed = np.isfinite(scores)  # the score of a missing text is not finite
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
         if self.options.ratio is not None:
-            # ``positive * ratio``, but below ``positive`` also where that is negative.
+            # This is ``positive * ratio``, or as far below ``positive`` if that is negative.
             highest = positive - abs(positive) * (1 - self.options.ratio)
             allowed &= scores <= highest
         if self.options.max_score is not None:
@@ -178,12 +181,14 @@ class _Limits:
 
 
 Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
+"""What a search returns: the rows to write, and its counts."""
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    named = {"--output": [str(options.output)], "INPUT": sources}
-    for option, names in named.items():
-        if STDIO in names:
+    """Raise UsageError if an input or the output is ``-``, the standard stream."""
+    paths_by_option = {"--output": [str(options.output)], "INPUT": sources}
+    for option, paths in paths_by_option.items():
+        if STDIO in paths:
             what = "mining reads its input several times and saves its progress beside its output"
             raise UsageError(f"{what}: need files", option=option)
 
@@ -197,13 +202,14 @@ def _mine(
     mine: Callable[[ReadyEncoder, Path], Mined],
     writer: RowWriter,
 ) -> None:
-    """Check the output, load the model, mine in a folder beside the output, and write the rows.
+    """Check the output, load the model, search in a folder beside the output, and write the rows.
 
-    ``mine`` takes the model and that folder, and returns the rows and counts of the search.
+    ``mine`` is the search: a function of the model and that folder. ``columns`` are the headings of
+    the output. The manifest records ``kind``, the sub-command, and ``settings``.
     """
     _require_files(sources, options)
-    # With --resume, an output that exists must be the finished one of this search. That is checked
-    # by ``_require_finished`` below, once the digest of the model is known.
+    # With --resume, an output that exists must be the finished output of this search. It is
+    # checked by ``_require_finished`` below, once the digest of the model is known.
     is_finished = options.resume and not options.force and options.output.exists()
     output_format(options.output, columns)
     check_output(options.output, force=options.force or is_finished)
@@ -213,27 +219,27 @@ def _mine(
     facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
     if is_finished:
         _require_finished(options.output, facts)
-    # The size of the blocks matters to unfinished work only, so no manifest records it.
+    # Only unfinished work depends on the size of the blocks, so no manifest records it.
     facts["block"] = BLOCK
-    read = Inputs(sources)
+    files = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
-        # What a kill has left in the work folder is removed on the way out.
+        # The end of the block removes a work folder that a kill has left beside its output.
         if is_finished:
             writer.progress.info(f"{options.output} is already finished")
             return
         rows, counts = mine(encoder, work)
-        checked = _of_unchanged(read, rows)
-        writer.write(kind, checked, columns, inputs=sources, settings=settings, corpus=counts)
+        checked_rows = _require_unchanged_after(rows, files)
+        writer.write(kind, checked_rows, columns, inputs=sources, settings=settings, corpus=counts)
 
 
-def _of_unchanged(inputs: Inputs, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows, then raise DataError if an input has changed since it was first read."""
+def _require_unchanged_after(rows: Iterable[Row], files: Inputs) -> Iterator[Row]:
+    """Yield the rows, then raise DataError if a file has changed since it was first read."""
     yield from rows
-    inputs.require_unchanged()
+    files.require_unchanged()
 
 
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless the manifest of an output says that this search has written it.
+    """Raise OutputError if the manifest beside an output is not that of this search.
 
     ``facts`` are the settings and inputs of this search.
     """
@@ -242,7 +248,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
     recorded = {}
     if isinstance(manifest, dict):
         recorded = manifest | manifest.get("settings", {})
-    # Through JSON, as the manifest was: tuples become lists, and paths strings.
+    # The manifest went through JSON, which makes tuples lists and paths strings: so must the facts.
     wanted = json.loads(json.dumps(facts, default=str))
     if is_older_digest(recorded.get("model_digest"), str(wanted.get("model_digest"))):
         raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
@@ -253,23 +259,23 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
 
 
 def _number(digests: Digests) -> tuple[Booleans, Integers]:
-    """Return for each digest whether it occurs for the first time, and the number of its value.
+    """Number the different digests in the order in which they first occur.
 
-    Values are numbered in the order of their first occurrence.
+    Return for each digest whether it occurs for the first time, and its number.
 
     Example:
         >>> _number(np.array([7, 5, 7], np.uint64))
         (array([ True,  True, False]), array([0, 1, 0]))
     """
-    # `np.unique` numbers values by size; the double `argsort` ranks them by first occurrence.
-    _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    _, first_places, sorted_number = np.unique(digests, return_index=True, return_inverse=True)
     is_first = np.zeros(len(digests), dtype=bool)
-    is_first[first] = True
-    return is_first, np.argsort(np.argsort(first))[inverse]
+    is_first[first_places] = True
+    # `np.unique` numbers the digests by size; the double `argsort` ranks them by first place.
+    return is_first, np.argsort(np.argsort(first_places))[sorted_number]
 
 
 def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
-    """Return two digests of each text: of the text itself, and of its match key."""
+    """Return the digests of the texts themselves, and the digests of their match keys."""
     exact = array("Q")
     keys = array("Q")
     for text in texts:
@@ -281,7 +287,10 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 def _blocks(
     work: Path, n_rows: int, search: Callable[[slice], Array], progress: Progress
 ) -> Iterator[Array]:
-    """Yield the result of each block of rows, read from ``work`` if a search has saved it there."""
+    """Yield the result of ``search`` for each block of rows; results are saved in ``work``.
+
+    A result that an interrupted search has saved is only read.
+    """
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
             path = work / f"found-{start}.npy"
@@ -293,7 +302,7 @@ def _blocks(
 
 
 def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
-    """Yield the texts of some files, cleaned, except the empty ones."""
+    """Yield the cleaned texts of the files; empty texts are left out."""
     for source in sources:
         cleaned = map(clean_text, Table(source, Job.TEXTS, given).texts())
         yield from filter(None, cleaned)
@@ -303,7 +312,9 @@ def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
 class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
-    Pairs are read from their files each time; memory holds a few numbers of each.
+    Every pass reads the pairs from the files again; memory holds a few numbers of each pair. The
+    different anchors are numbered in order, and so are the different texts; ``..._rows`` in the
+    names of attributes stands for such numbers, which are rows of the matrices of vectors.
     """
 
     inputs: Sequence[str]
@@ -320,7 +331,7 @@ class NegativeSearch:
         return self.rows(), counts
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Yield the pairs without an empty text, and tell the user what is left out."""
+        """Yield the pairs of two texts that are not empty, and tell the user what is left out."""
         counts = PairCounts()
         n_empty = 0
         for texts in pair_rows(self.inputs, self.given, counts=counts):
@@ -343,7 +354,7 @@ class NegativeSearch:
         yield from _clean_texts(self.options.corpus or [], self.given.of_file("--corpus"))
 
     def read(self, encoder: ReadyEncoder, work: Path) -> None:
-        """Read all texts, number the different ones, and store and encode each of these."""
+        """Read all texts and anchors, number the different ones, and store and encode them."""
         options = self.options
         files = Inputs([*self.inputs, *(options.corpus or [])])
         anchor_digests, anchor_keys = _digests(self._anchors())
@@ -355,16 +366,16 @@ class NegativeSearch:
         is_new_anchor, self._anchor_rows = _number(anchor_digests)
         is_new_text, text_rows = _number(text_digests)
 
-        # Sorted by anchor, the positives of one anchor lie side by side; `_starts` holds where
-        # those of each anchor begin.
+        # Sort the positives by anchor: those of anchor i lie from `_starts[i]` to `_starts[i + 1]`.
+        # The first ``n_pairs`` texts are the positives of the pairs.
         order = np.argsort(self._anchor_rows, kind="stable")
         self._positive_rows = text_rows[:n_pairs][order]
         self._anchor_keys = anchor_keys[is_new_anchor]
-        borders = np.arange(len(self._anchor_keys) + 1)
-        self._starts = np.searchsorted(self._anchor_rows[order], borders)
+        anchors_and_end = np.arange(len(self._anchor_keys) + 1)
+        self._starts = np.searchsorted(self._anchor_rows[order], anchors_and_end)
         self._partners = _Partners(anchor_keys, text_keys[:n_pairs])
 
-        # Files that change between two passes would mix up the numbers.
+        # In a second pass, store the new texts. A file that has changed would mix up the numbers.
         texts = PackedTexts.stored(compress(self._texts(), is_new_text), work / "texts.txt")
         anchors = PackedTexts.stored(compress(self._anchors(), is_new_anchor), work / "anchors.txt")
         files.require_unchanged()
@@ -382,9 +393,9 @@ class NegativeSearch:
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
-        """Let negatives be chosen from the texts that were read, or from those of an index.
+        """Set the pool, the texts that may become negatives, and what searches it.
 
-        ``keys`` are the match keys of the texts.
+        The pool is the texts that were read, whose match keys are ``keys``, or those of an index.
         """
         self._pool: Sequence[str] = texts
         self._pool_keys = keys
@@ -393,16 +404,17 @@ class NegativeSearch:
             index = SearchIndex.load(self.options.index)
             index.require_made_by(encoder, self.options.index)
             self._pool = index.sentences
-            self._pool_keys = _digests(map(clean_text, index.sentences))[1]
+            _, self._pool_keys = _digests(map(clean_text, index.sentences))
             self._searcher = index
         self._sorted_keys = np.sort(self._pool_keys)
 
     def search(self, work: Path) -> NegativeCounts:
-        """Find the negatives of each anchor; raise DataError if there are none at all."""
+        """Find the negatives of each anchor; raise DataError if no anchor has any."""
         n_anchors = len(self._anchor_keys)
         blocks = _blocks(work, n_anchors, self._search_block, self.progress)
         results = np.concatenate(list(blocks))
         n_pairs = len(self._anchor_rows)
+        # From results for each anchor to the negatives of each pair, ``(n_pairs, per_anchor)``.
         self._negatives = results["rows"][self._anchor_rows]
         is_negative = self._negatives >= 0
         if not is_negative.any():
@@ -422,57 +434,60 @@ class NegativeSearch:
         )
 
     def _search_block(self, block: slice) -> Array:
-        """Return an array with the negatives of each anchor of a block, -1 for a missing one."""
+        """Return negatives and cosines of each anchor in a block; -1 stands for no negative."""
         last = self.limits.last
         per_anchor = self.options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
 
-        # Partners of an anchor are dropped from what is found, so the search asks for more.
-        excluded = [self._partners.of(self._anchor_keys[number]) for number in numbers]
+        # The anchor and its partners are dropped from what is found, so the search asks for more.
+        excluded = [self._partners.with_text(self._anchor_keys[number]) for number in numbers]
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
 
+        # Of each anchor: rows and cosines of the negatives, and the cosine of the positive.
         fields = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
         results = np.zeros(len(numbers), np.dtype(fields))
         results["rows"] = -1
         for i, number in enumerate(numbers):
-            is_other = (rows[i] >= 0) & ~np.isin(self._pool_keys[rows[i]], excluded[i])
-            others = rows[i][is_other][:last]
-            cosines = scores[i][is_other][:last]
+            # The search gives -1 if it finds fewer texts.
+            is_candidate = (rows[i] >= 0) & ~np.isin(self._pool_keys[rows[i]], excluded[i])
+            candidates = rows[i][is_candidate][:last]
+            cosines = scores[i][is_candidate][:last]
             positive = self._farthest_positive(number)
             picked = self._choose(self.limits.allow(cosines, positive), number)
-            results["rows"][i, : len(picked)] = others[picked]
+            results["rows"][i, : len(picked)] = candidates[picked]
             results["scores"][i, : len(picked)] = cosines[picked]
             results["positive"][i] = positive
         return results
 
     def _count_in_pool(self, keys: Digests) -> int:
         """Return how many texts of the pool have one of the keys."""
+        starts = np.searchsorted(self._sorted_keys, keys)
         ends = np.searchsorted(self._sorted_keys, keys, "right")
-        return int((ends - np.searchsorted(self._sorted_keys, keys)).sum())
+        return int((ends - starts).sum())
 
     def _farthest_positive(self, number: int) -> float:
-        """Return the lowest cosine of an anchor with its positives."""
+        """Return the lowest cosine of the anchor of this number with any of its positives."""
         positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
         return float((self._units[positives] @ self._queries[number]).min())
 
     def _choose(self, is_allowed: Booleans, number: int) -> NDArray[np.intp]:
-        """Choose the negatives of an anchor; return their positions in ``is_allowed``.
+        """Choose negatives for the anchor of this number; return their positions in ``is_allowed``.
 
-        ``is_allowed`` has an entry for each of the texts near anchor ``number``, nearest first.
+        It says for each text near the anchor, nearest first, whether the text may be a negative.
         """
         allowed = np.flatnonzero(is_allowed)[self.limits.first :]
         nearest = allowed[: self.options.per_anchor]
         if self.options.pick is NegativePick.TOP:
             return nearest
-        # The draw depends on the seed and the anchor alone.
+        # The draw depends on the seed and the anchor alone; the nearest text drawn comes first.
         draw = random.Random(f"{self.options.seed}/{int(self._anchor_keys[number])}")
         drawn = draw.sample(range(len(allowed)), len(nearest))
         return allowed[sorted(drawn)]
 
     def rows(self) -> Iterator[Row]:
-        """Yield a row for each pair and each negative of its anchor."""
-        # A file that has changed meanwhile may have another number of pairs: `_mine` checks that.
+        """Yield for each pair a row with each negative of its anchor."""
+        # A changed file may now have more or fewer pairs; `_mine` raises the error for that.
         for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
             for row in negatives.tolist():
                 if row >= 0:
@@ -480,20 +495,21 @@ class NegativeSearch:
 
 
 class _Partners:
-    """The partners of each text, by key: the texts that are paired with it, on either side."""
+    """The partners of each text: the texts that stand in a pair with it, on either side."""
 
     def __init__(self, anchor_keys: Digests, positive_keys: Digests) -> None:
-        left = np.concatenate([anchor_keys, positive_keys])
-        right = np.concatenate([positive_keys, anchor_keys])
-        order = np.argsort(left, kind="stable")
-        self._left = left[order]
-        self._right = right[order]
+        # Each pair stands here in both directions, sorted by the key of the text.
+        texts = np.concatenate([anchor_keys, positive_keys])
+        partners = np.concatenate([positive_keys, anchor_keys])
+        order = np.argsort(texts, kind="stable")
+        self._texts = texts[order]
+        self._partners = partners[order]
 
-    def of(self, key: np.uint64) -> Digests:
-        """Return the keys that a text may not be paired with: its own and those of its partners."""
-        start = np.searchsorted(self._left, key)
-        end = np.searchsorted(self._left, key, "right")
-        return np.unique(np.append(self._right[start:end], key))
+    def with_text(self, key: np.uint64) -> Digests:
+        """Return the match keys of a text, given by its key, and of all its partners."""
+        start = np.searchsorted(self._texts, key)
+        end = np.searchsorted(self._texts, key, "right")
+        return np.unique(np.append(self._partners[start:end], key))
 
 
 _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
@@ -506,10 +522,10 @@ def _paraphrase_rows(
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
-    """Find the nearest pairs of texts; texts with the same match key count as one."""
+    """Return the pairs of nearest texts and counts; texts with the same match key count as one."""
     given = Given.of(options, progress=progress).of_texts(options.columns)
 
-    # Each different text is kept and encoded once.
+    # The first text of each match key is stored and encoded.
     _, keys = _digests(_clean_texts(inputs, given))
     is_new, _ = _number(keys)
     texts = PackedTexts.stored(compress(_clean_texts(inputs, given), is_new), work / "texts.txt")
@@ -535,13 +551,13 @@ def _paraphrase_rows(
 
 
 def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Progress) -> Array:
-    """Return the nearest pairs of different rows, nearest first, at most ``max_pairs``."""
+    """Return at most ``max_pairs`` pairs of rows of ``units`` that are nearest, nearest first."""
     n_texts = len(units)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)
 
     def search(block: slice) -> Array:
-        # One text more than ``top_k`` is searched, as a text may find itself, which is no pair.
+        # A text may find itself, which is no pair: search one text more, and count the others.
         scores, rows = searcher.search(units[block], options.top_k + 1)
         query_rows = np.arange(*block.indices(n_texts))[:, None]
         is_other = rows != query_rows
@@ -564,9 +580,11 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
 
 
 def _different_pairs(pairs: Array, n_texts: int) -> Array:
-    """Return the pairs, nearest first, each once even if both of its texts have found it."""
-    _, first = np.unique(pairs["left"] * n_texts + pairs["right"], return_index=True)
-    different = pairs[first]
+    """Return each pair once, nearest first; both texts of a pair may have found it."""
+    pair_ids = pairs["left"] * n_texts + pairs["right"]
+    _, first_places = np.unique(pair_ids, return_index=True)
+    different = pairs[first_places]
+    # Pairs of the same score are in the order of their rows; `lexsort` takes the main key last.
     order = np.lexsort((different["right"], different["left"], -different["score"]))
     ranked: Array = different[order]
     return ranked

@@ -18,7 +18,7 @@ from simcse_cli.prepare.sentences import split_sentences
 
 
 def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer: RowWriter) -> None:
-    """Write pairs of neighbours from the documents; warn if no blank line separates documents."""
+    """Write pairs of neighbouring sentences; warn if nothing separates documents in the inputs."""
     given = Given.of(options, progress=writer.progress).of_texts(options.column)
     counts = DocumentCounts()
     documents = iter_documents(inputs, given, split=options.split_sentences, counts=counts)
@@ -27,6 +27,7 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
     result = writer.write(
         "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=settings, corpus=counts
     )
+    # One document per input means that no input has a blank line.
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(
             "no blank line separates documents: "
@@ -50,11 +51,11 @@ def iter_documents(
     split: bool = False,
     counts: DocumentCounts | None = None,
 ) -> Iterator[Iterator[str]]:
-    """Yield documents as iterators over their sentences; exhaust each before the next.
+    """Yield each document as an iterator over its sentences, to be exhausted before the next.
 
-    In text, blank lines separate documents; in a table each row is a document and its lines are the
-    sentences. With ``split`` every line is split into sentences by rule. The end of a source ends a
-    document.
+    In a text file, blank lines separate documents. In a table, each row is a document, and its
+    lines are the sentences. With ``split``, every line is split into sentences by rule. The end of
+    a source ends a document.
     """
     counts = counts or DocumentCounts()
     for source in sources:
@@ -65,6 +66,7 @@ def iter_documents(
 
 
 def _documents(table: Table) -> Iterator[Iterable[str]]:
+    """Yield the lines of each document in a source."""
     if not table.is_text:
         yield from (text.split("\n") for text in table.texts())
         return
@@ -74,6 +76,7 @@ def _documents(table: Table) -> Iterator[Iterable[str]]:
 
 
 def _sentences(lines: Iterable[str], split: bool, counts: DocumentCounts) -> Iterator[str]:
+    """Yield and count the sentences in the lines of a document."""
     for line in lines:
         sentences = split_sentences(line) if split else [line.strip()]
         for sentence in sentences:
@@ -88,13 +91,15 @@ def neighbour_pairs(
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
 
     Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn
-    uniformly from the next three (``reach`` 3). Near the end of a document it is drawn from the
-    remaining ones (toolkit default), and the last sentence is never an anchor: n sentences in m
-    documents give n - m pairs. ``every`` yields a pair for each candidate instead of drawing one.
+    uniformly from the next three (``reach`` 3). If fewer sentences follow in the document, it is
+    drawn from these (toolkit default). The last sentence is never an anchor: n sentences in m
+    documents give n - m pairs. With ``every``, each of the sentences that the positive could be
+    drawn from gives a pair.
     """
     rng = random.Random(seed)
 
     def pairs(anchor: str, following: Sequence[str]) -> Iterator[Row]:
+        # Nothing is drawn if there is no choice.
         positives = following if every or len(following) < 2 else [rng.choice(following)]
         return ((anchor, positive) for positive in positives)
 
@@ -104,7 +109,8 @@ def neighbour_pairs(
             window.append(sentence)
             if len(window) > reach:
                 yield from pairs(window[0], list(window)[1:])
-        # The first sentence of a full window has had its turn; the last ones have fewer neighbours.
+        # The last sentences are followed by fewer than ``reach``. The first sentence of a full
+        # window has already been an anchor.
         if len(window) > reach:
             window.popleft()
         while window:

@@ -32,7 +32,7 @@ def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -
 
 @dataclass
 class NliCounts:
-    """Numbers of pairs read by label, of premises, and of premises that gave no row."""
+    """The numbers of pairs by label, of premises, and of premises that gave no row."""
 
     labels: Counter[str] = field(default_factory=Counter)
     n_premises: int = 0
@@ -64,25 +64,25 @@ def nli_rows(
 ) -> Iterator[Row]:
     """Yield training rows in the order in which their premises first occur.
 
-    With hard negatives, every premise with both kinds of hypothesis gives one row: one of its
-    positives and one of its hard negatives, drawn uniformly by seed and premise. A premise in two
-    corpora counts in each. ``both`` gives one row with a contradiction and one with a neutral
-    hypothesis (toolkit default: the paper does not say how they were combined). Without hard
-    negatives every positive pair is a row.
+    With hard negatives, every premise with both kinds of hypothesis gives one row: the premise, one
+    of its positives and one of its hard negatives, drawn uniformly by seed and premise. A premise
+    that is in two corpora gives rows in each. If ``hard_negative`` is ``both``, a premise gives one
+    row with a contradiction and another with a neutral hypothesis (toolkit default: the paper does
+    not say how they were combined). Without hard negatives, every positive pair is a row.
 
     One corpus at a time is held in memory, to group its pairs by premise. ``counts`` is filled
     while reading.
     """
-    positives = list(Label) if positive is PositiveLabel.ALL else [Label(positive)]
-    negatives = [Label.CONTRADICTION, Label.NEUTRAL]
-    if hard_negative is not HardNegativeLabel.BOTH:
-        negatives = [label for label in negatives if label.value == hard_negative.value]
+    positive_labels = list(Label) if positive is PositiveLabel.ALL else [Label(positive)]
+    negative_labels = [Label.CONTRADICTION, Label.NEUTRAL]
+    if hard_negative is not HardNegativeLabel.BOTH:  # one of these labels, or none
+        negative_labels = [label for label in negative_labels if label.value == hard_negative.value]
     for pairs in map(counts.watch, corpora):
-        if negatives:
-            yield from _triplets(pairs, positives, negatives, seed, counts)
+        if negative_labels:
+            yield from _triplets(pairs, positive_labels, negative_labels, seed, counts)
             continue
         for pair in pairs:
-            if pair.label in positives:
+            if pair.label in positive_labels:
                 yield pair.premise, pair.hypothesis
 
 
@@ -93,8 +93,8 @@ def _triplets(
     seed: int,
     counts: NliCounts,
 ) -> Iterator[Row]:
-    """Yield the rows of one corpus, whose pairs are grouped by premise."""
-    # The hypotheses of each premise, by label.
+    """Group the pairs of one corpus by premise, and yield the rows of each premise."""
+    # The hypotheses by premise and label.
     grouped: dict[str, dict[Label | None, list[str]]] = {}
     for pair in pairs:
         if pair.label is not None:
@@ -107,16 +107,16 @@ def _triplets(
         positive = None
         if positives:
             positive = choose(positives, seed=seed, key=f"positive\x1f{premise}")
-        lacks_partner = True
+        has_row = False
         for label in negative_labels:
-            texts = [text for text in hypotheses[label] if text != positive]
-            if positive is not None and texts:
-                lacks_partner = False
-                yield premise, positive, choose(texts, seed=seed, key=f"{label}\x1f{premise}")
-        counts.n_without_partner += lacks_partner
+            negatives = [text for text in hypotheses[label] if text != positive]
+            if positive is not None and negatives:
+                has_row = True
+                yield premise, positive, choose(negatives, seed=seed, key=f"{label}\x1f{premise}")
+        counts.n_without_partner += not has_row
 
 
 def choose(candidates: Sequence[str], *, seed: int, key: str) -> str:
-    """Choose one of the texts by a hash of seed and key, so that no choice affects another."""
+    """Choose a text by a hash of ``seed`` and ``key``, so that no choice affects another."""
     digest = blake2b(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return candidates[int.from_bytes(digest, "big") % len(candidates)]

@@ -57,7 +57,7 @@ class RowOptions(LintOptions):
     drop_leaks: bool = setting(False, "Drop the rows that --check-leak finds.")
     seed: int = setting(42, "Seed of everything random.", env="SIMCSE_SEED")
     force: bool = setting(False, "Overwrite existing outputs.")
-    overlap = False  # some subclasses make it an option
+    overlap = False  # an option of some subclasses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,7 @@ class MiningOptions(RowOptions, ModelOptions):
     resume: bool = _mining(False, "Continue an interrupted search.", "--resume")
 
 
+# The options that only mining has.
 _OF_MINING = tuple(
     name for name in settings_of(MiningOptions) if name not in settings_of(RowOptions)
 )

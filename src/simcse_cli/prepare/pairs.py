@@ -26,16 +26,17 @@ from simcse_cli.progress import Progress
 
 @dataclass
 class PairCounts:
-    """Counts of what tables hold besides pairs: records with other labels, and hard negatives."""
+    """Counts of what tables hold besides pairs: hard negatives, and records of other labels."""
 
     other_labels: Counter[str] = field(default_factory=Counter)
     n_hard_negatives: int = 0
 
     def summary(self) -> str:
         parts = list_left_out(self.other_labels)
-        if n_others := self.n_hard_negatives:
+        if self.n_hard_negatives:
             parts.append(
-                f"left out {n_others:,} hard negatives; `simcse train` reads such files as they are"
+                f"left out {self.n_hard_negatives:,} hard negatives; "
+                "`simcse train` reads such files as they are"
             )
         return "; ".join(parts)
 
@@ -56,7 +57,8 @@ PAIR_ROLES = (*POSITIONAL[:2], "label")
 
 
 def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) -> Given:
-    """Return what the user says about a table of pairs."""
+    """Return what the options say about how to read tables of pairs."""
+    # Only ``ROLE=COLUMN`` can name a column of labels; plain names are the two columns of texts.
     has_roles = "=" in (options.columns or "")
     columns = parse_columns(options.columns, PAIR_ROLES if has_roles else POSITIONAL[:2])
     if options.columns is not None:
@@ -65,7 +67,7 @@ def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) 
 
 
 def _two(values: Sequence[str], flag: str, what: str) -> tuple[str, str]:
-    """Return the two values of a flag; raise ConfigError for any other number of them."""
+    """Return the two values of a flag; raise ConfigError if there are fewer or more."""
     if len(values) != 2:
         raise ConfigError(f"{flag} needs two {what}, found {len(values)}: {', '.join(values)}")
     return values[0], values[1]
@@ -77,9 +79,10 @@ def pair_rows(
     *,
     counts: PairCounts | None = None,
 ) -> Iterator[Row]:
-    """Yield the pairs of the sources, in the layouts of ``iter_training_rows``.
+    """Yield the pairs of sources in any layout that ``iter_training_rows`` reads.
 
-    A pair that a file repeats with several hard negatives is yielded once.
+    A pair that a file repeats with several hard negatives is yielded once. ``counts`` is filled
+    with what is left out.
     """
     given = given or Given(roles=PAIR_ROLES)
     counts = counts or PairCounts()
@@ -92,7 +95,7 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
     seen: set[int] = set()
     columns: tuple[str, ...] = ()  # stays empty if the table has no rows
     for columns, row in iter_training_rows(table, left_out=counts.other_labels):
-        # A pair may recur, once with each of its hard negatives.
+        # With hard negatives, a pair may occur once for each of them.
         if len(columns) > 2:
             counts.n_hard_negatives += bool(row[2])
             digest = digest_keys(row[:2])
@@ -105,9 +108,10 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Pair line i of two text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
+    """Yield line i of both text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
     lines = zip_longest(_lines(first, encoding), _lines(second, encoding))
     for n_before, (left, right) in enumerate(lines):
+        # None stands for the lines that the shorter file lacks.
         if left is None or right is None:
             shorter = source_name(first)
             longer = source_name(second)
@@ -130,28 +134,30 @@ _CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
 
 
 def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield every two captions of an image as a pair, in file order; five captions give ten pairs.
+    """Yield every two captions of an image as a pair, so that five captions give ten pairs.
 
     The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``),
-    its version with ``|`` between the columns, or tables. The header of the version with ``|`` is
-    read as an image with one caption, which gives no pair.
+    the version of this file with ``|`` between the columns, or tables. The header of the version
+    with ``|`` is read as an image with one caption, which gives no pair.
     """
     for source in sources:
         seen: set[str] = set()
         for image, group in groupby(_iter_captions(source, encoding), itemgetter(1)):
             rows = list(group)
             if image in seen:
+                first_place, *_ = rows[0]
                 raise DataError(
-                    f"{rows[0][0]}: image {image} comes again after other images",
+                    f"{first_place}: image {image} comes again after other images",
                     hint=f"sort the file by image first, for example: sort -s -k1,1 {source}",
                 )
             seen.add(image)
-            yield from combinations(map(itemgetter(2), rows), 2)
+            captions = [caption for _, _, caption in rows]
+            yield from combinations(captions, 2)
 
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
-    # The first line shows which character separates the columns.
+    # The first line shows which character separates the columns; other formats are tables.
     is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
     first = next(_lines(source, encoding), "") if is_text else ""
     if "\t" in first:
@@ -170,17 +176,17 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
 
 
 def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the captions of a table as ``_iter_captions`` does, by usual names of its columns."""
-    table = Table(source, Job.LINT, Given(encoding=encoding))  # the job that asks no question
+    """Yield the place, the image and the text of each caption; usual names tell the columns."""
+    table = Table(source, Job.LINT, Given(encoding=encoding))  # LINT asks no question
     if not table.reading.grid.sample:
-        return  # an empty table has no columns to look for
+        return  # the table is empty
     names = {fold(name): name for name in table.reading.grid.names}
-    images = [names[name] for name in _IMAGE_COLUMNS if name in names]
-    captions = [names[name] for name in _CAPTION_COLUMNS if name in names]
-    if not images or not captions:
+    image_columns = [names[name] for name in _IMAGE_COLUMNS if name in names]
+    caption_columns = [names[name] for name in _CAPTION_COLUMNS if name in names]
+    if not image_columns or not caption_columns:
         what = f"{table.name}: the columns are {', '.join(names.values())}"
         raise DataError(
             f"{what}, need an image name and a caption", hint="name them image_id and caption"
         )
     for number, record in table.records():
-        yield table.place(number), record[images[0]], record[captions[0]]
+        yield table.place(number), record[image_columns[0]], record[caption_columns[0]]

@@ -37,14 +37,17 @@ _MANIFEST_SETTINGS = (
 
 
 class CorpusCounts(Protocol):
-    """Counts of what was read from a corpus, complete when its rows are exhausted."""
+    """Counts of what was read from a corpus; they are complete after its last row."""
 
     def summary(self) -> str: ...
 
 
 @dataclass
 class RowResult:
-    """Counts and findings of the rows; ``overlap`` is over the written pairs."""
+    """Counts of rows, findings of lint and leaks, and the lexical overlap of the written pairs.
+
+    ``leaks`` is None if no evaluation sentences were searched.
+    """
 
     counts: filters.RowCounts = field(default_factory=filters.RowCounts)
     findings: list[Finding] = field(default_factory=list)
@@ -66,8 +69,8 @@ class RowResult:
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
-    Memory does not grow with the corpus, except for a sample, the digests to find duplicates (here
-    and in the lint of pairs), and about 2 kB per row to find near duplicates.
+    Memory does not grow with the corpus, with three exceptions: a sample is held, duplicates (also
+    those that lint reports of pairs) need digests, and near duplicates need about 2 kB per row.
     """
 
     options: RowOptions
@@ -75,7 +78,7 @@ class RowWriter:
     count_tokens: CountTokens | None = None
 
     def __post_init__(self) -> None:
-        # The evaluation sets are read now, as reading may fail, before hours of mining.
+        # Read the evaluation sets now: if this fails, it must fail before hours of mining.
         self._leak = leak_filter(self.options, self.progress)
 
     def write(
@@ -90,8 +93,9 @@ class RowWriter:
     ) -> RowResult:
         """Write the rows that pass the filters.
 
-        Nothing is written if no row is left, or if lint found something and ``strict`` is on.
-        ``kind`` is the sub-command and ``settings`` its own options, for the manifest; ``corpus``
+        Raise DataError and write nothing if no row is left, or if lint found a fault and the option
+        ``strict`` is on. The manifest records ``kind``, which is the name of the sub-command,
+        ``settings``, which are the options that only this sub-command has, and ``corpus``, which
         counts what was read.
         """
         # Rows are checked and filtered as they pass, so no step holds them all.
@@ -100,7 +104,7 @@ class RowWriter:
         result = RowResult()
         kept = self._kept(filters.clean_rows(linter.watch(rows)), result.counts)
 
-        # Called after the last row, when the counts are known.
+        # This is called after the last row, when the counts are known.
         def manifest(complete: Path) -> dict[str, Any]:
             facts = build_manifest(
                 kind,
@@ -113,7 +117,7 @@ class RowWriter:
             )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
-        # Findings are judged inside the block, so that an error leaves no output.
+        # An error inside this block, also one of ``_require_good``, leaves no output.
         with (
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
             open_rows(output, columns, manifest) as write,
@@ -129,7 +133,7 @@ class RowWriter:
                 result.leaks = self._leak.result()
             _require_good(result, strict=options.strict)
 
-        # The outcome, for the user.
+        # Tell the user.
         if corpus is not None and (summary := corpus.summary()):
             self.progress.info(summary)
         _report(kind, result, options, self.progress)
@@ -138,7 +142,7 @@ class RowWriter:
         return result
 
     def _kept(self, rows: Iterator[Row], counts: filters.RowCounts) -> Iterator[Row]:
-        """Yield the rows that pass the filters, or a sample of them."""
+        """Yield the rows that pass the filters, or a sample of these rows if one is asked for."""
         options = self.options
         kept = filters.filter_rows(rows, _filters(options, self._leak), counts)
         if options.sample is None:
@@ -147,6 +151,7 @@ class RowWriter:
         sample = filters.sample_rows(
             kept, options.sample, seed=options.seed, keep_order=options.keep_order
         )
+        # ``counts`` counted the rows before sampling.
         if counts.kept > len(sample):
             counts.dropped["not_sampled"] = counts.kept - len(sample)
             counts.kept = len(sample)
@@ -154,11 +159,12 @@ class RowWriter:
 
 
 def chosen(options: RowOptions, *names: str) -> dict[str, Any]:
-    """Return some settings by name, for a manifest."""
+    """Return the settings with these names, for a manifest."""
     return {name: getattr(options, name) for name in names}
 
 
 def _shared_settings(options: RowOptions) -> dict[str, Any]:
+    """Return the settings that every sub-command records in its manifest."""
     shared = chosen(options, *_MANIFEST_SETTINGS)
     if options.check_leak is not None:
         shared["check_leak"] = str(options.check_leak)
@@ -166,7 +172,7 @@ def _shared_settings(options: RowOptions) -> dict[str, Any]:
 
 
 def _require_good(result: RowResult, *, strict: bool) -> None:
-    """Raise DataError if no row is left, or with ``strict`` if lint found a fault."""
+    """Raise DataError if no row is left, or if lint found a fault and ``strict`` is true."""
     counts = result.counts
     if not counts.kept:
         what = f"no row is left of {counts.read:,}"
@@ -183,12 +189,13 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
 
 
 def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFilter]:
-    """Return the filters that the options ask for; each sees the rows that earlier ones keep."""
+    """Return the filters that the options ask for, in the order in which rows pass them."""
     row_filters: list[filters.RowFilter] = [filters.drop_empty, filters.drop_self_negatives]
     if options.min_words is not None or options.max_words is not None:
         row_filters.append(filters.drop_by_length(options.min_words, options.max_words))
     if leak is not None:
         row_filters.append(leak.reasons)
+    # Exact duplicates are always dropped first, which spares the slower search for near ones.
     if options.dedup is not None:
         row_filters.append(filters.drop_duplicates())
     if options.dedup is Dedup.NEAR:
@@ -204,15 +211,15 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
     if options.sample is not None and counts.kept < options.sample:
         progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
     for finding in result.findings:
-        what = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
-        what = f"{what}, first in row {finding.first_row:,}: {finding.example}"
-        progress.info(f"  lint    {finding.n_rows:>11,}  {what}")
+        check = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
+        first = f"first in row {finding.first_row:,}: {finding.example}"
+        progress.info(f"  lint    {finding.n_rows:>11,}  {check}, {first}")
     if result.leaks is not None:
         _report_leaks(result.leaks, progress)
     if result.overlap.value is not None:
-        share = 100 * result.overlap.value
+        percent = 100 * result.overlap.value
         what = f"% lexical overlap F1, mean of {result.overlap.n_pairs:,} pairs"
-        progress.info(f"  overlap {share:>11.1f}  {what}")
+        progress.info(f"  overlap {percent:>11.1f}  {what}")
 
 
 def _report_leaks(leaks: Sequence[TaskLeak], progress: Progress) -> None:

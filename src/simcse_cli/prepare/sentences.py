@@ -17,7 +17,8 @@ _WITH_FULL_STOPS = (
     "vs inc ltd co corp fig no vol pp ed eds al e.g i.e cf a.m p.m u.s u.k"
 )
 _ABBREVIATIONS = frozenset(_WITH_FULL_STOPS.split())
-# An end mark with closing quotes or brackets, white space and a possible start; or a CJK end mark.
+# An end mark, closing quotes or brackets, and white space before anything but a small letter; or a
+# CJK end mark and closing quotes or brackets.
 _BOUNDARY = re.compile(
     r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
 )
@@ -37,7 +38,7 @@ def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: R
 
 
 def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterator[Row]:
-    """Yield one row per text of the sources, or one per sentence with ``split``."""
+    """Yield a row for each text of the sources, or with ``split`` for each sentence."""
     for source in sources:
         for text in source.sentences():
             sentences = split_sentences(text) if split else [text]
@@ -54,12 +55,13 @@ def split_sentences(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
-        # A sentence ends after its closing quotes: group 2 behind a CJK end mark, else group 1.
+        # A sentence ends after its closing quotes or brackets, which are group 2 behind a CJK end
+        # mark and group 1 behind any other.
         end = boundary.end(1) if boundary.group(1) is not None else boundary.end(2)
 
-        # The word before a full stop; empty before any other end mark.
-        last = _LAST_WORD.search(text[start : boundary.start()])
-        word = last.group(1) if last else ""
+        # Find the word before a full stop; it is empty if the end mark is no full stop.
+        match = _LAST_WORD.search(text[start : boundary.start()])
+        word = match.group(1) if match else ""
         is_initial = len(word) == 1 and word.isalpha() and word.isupper()
         if not is_initial and word.lower() not in _ABBREVIATIONS:
             sentences.append(text[start:end].strip())

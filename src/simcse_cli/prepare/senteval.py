@@ -1,7 +1,7 @@
 """``prepare senteval``: compare a SentEval folder with the published one, file by file.
 
-The published folder is the one that the SimCSE repository downloads. The content digest ignores
-trailing white space, so files with other line ends pass.
+The published folder is the one that the SimCSE repository downloads. The digests ignore white space
+at the ends of lines, so a file with other line ends passes.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True)
 class FileCheck:
-    """The state of one file; ``detail`` compares the found with the expected."""
+    """The state of one file; ``detail`` says what was found and what was expected."""
 
     expected: ExpectedFile
     state: FileState
@@ -51,9 +51,9 @@ def check_senteval(
     content: bool = True,
     progress: Progress,
 ) -> list[FileCheck]:
-    """Return the state of every expected file, or of only the files of some tasks.
+    """Return the state of every expected file, or only of the files of the given tasks.
 
-    Digests are compared if ``content`` is true.
+    If ``content`` is true, the digests of the files are compared too.
     """
     root = resolve_senteval_dir(data_dir)
     expected = [file for file in expected_files() if tasks is None or file.task in tasks]
@@ -66,9 +66,10 @@ def check_senteval(
 
 
 def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
-    """Return the state of one file, by the first check that it fails."""
+    """Return the state of one file; the first check that fails decides."""
     if not path.exists():
-        return FileCheck(expected, FileState.MISSING, None, f"expected {expected.lines:,} lines")
+        detail = f"expected {expected.lines:,} lines"
+        return FileCheck(expected, FileState.MISSING, detail=detail)
     digest = hashlib.sha256()
     n_lines = 0
     malformed = ""
@@ -81,7 +82,7 @@ def _check_file(path: Path, expected: ExpectedFile, content: bool) -> FileCheck:
                     wanted = f"expected at least {expected.columns}"
                     malformed = f"line {n_lines}: {n_columns} columns, {wanted}"
     except OSError as error:
-        return FileCheck(expected, FileState.UNREADABLE, None, error.strerror or str(error))
+        return FileCheck(expected, FileState.UNREADABLE, detail=error.strerror or str(error))
     if n_lines != expected.lines:
         detail = f"{n_lines:,} lines, expected {expected.lines:,}"
         return FileCheck(expected, FileState.WRONG_LENGTH, n_lines, detail)
@@ -104,8 +105,8 @@ def check_task_names(tasks: str) -> list[str]:
 
 
 def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
-    """Raise DataError, which names the files, if any file differs from the published one."""
-    bad = _bad(checks)
+    """Raise DataError, with the names of the files, if any file is not as published."""
+    bad = _not_as_published(checks)
     if bad:
         named = [f"{file.expected.path}: {file.state}, {file.detail}" for file in bad[:_MAX_NAMED]]
         what = f"{data_dir}: {len(bad)} of {len(checks)} files are not as published: "
@@ -115,29 +116,29 @@ def require_published(data_dir: Path, checks: Sequence[FileCheck]) -> None:
         raise DataError(what, hint=_WHERE_TO_FIND)
 
 
-def _bad(checks: Sequence[FileCheck]) -> list[FileCheck]:
+def _not_as_published(checks: Sequence[FileCheck]) -> list[FileCheck]:
     return [check for check in checks if check.state is not FileState.OK]
 
 
 def senteval_outcome(data_dir: Path, checks: Sequence[FileCheck]) -> Outcome:
-    """Return the states of all files as JSON, with a table of the wrong files.
+    """Return all states as JSON, with a table of the files that are not as published.
 
-    If no file is wrong, the table is of the tasks.
+    If all files are as published, the table shows the tasks instead.
     """
-    bad = _bad(checks)
+    bad = _not_as_published(checks)
     payload = {"data_dir": str(data_dir), "ok": not bad, "files": list(map(_file_record, checks))}
     if bad:
         shown = columns("path", "task", "state", "detail", path="file", detail="found and expected")
         table = Report("Files that are not as published", shown, list(map(_file_record, bad)))
         return Outcome([table], payload)
-    lines_by_task: dict[str, list[int]] = {}
+    lines_by_task: dict[str, list[int]] = {}  # the number of lines of each file
     for check in checks:
         lines_by_task.setdefault(check.expected.task, []).append(check.expected.lines)
     unused = lines_by_task.pop(_UNUSED, None)
-    named = sorted(lines_by_task.items())
+    tasks = sorted(lines_by_task.items())
     if unused is not None:
-        named.append(("(not evaluated)", unused))
-    rows = [{"task": task, "files": len(lines), "lines": sum(lines)} for task, lines in named]
+        tasks.append(("(not evaluated)", unused))
+    rows = [{"task": task, "files": len(lines), "lines": sum(lines)} for task, lines in tasks]
     shown = [*columns("task"), *columns("files", "lines", kind="count")]
     return Outcome([Report("All files are as published", shown, rows)], payload)
 

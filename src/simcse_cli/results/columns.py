@@ -1,14 +1,14 @@
-"""Names of the numbers that runs, result files and published tables share, and their columns.
+"""Names of numbers in runs, result files and published tables, and the columns of tables.
 
 A measure is one of these names:
 
-- a task name of ``choices``, for the test split; with ``-dev``, ``-train`` or ``-all`` at its end
-  for another split
+- a task name of ``settings.choices``, for the test split; for another split, with ``-dev``,
+  ``-train`` or ``-all`` at its end
 - an average: ``average`` or ``transfer-average``
 - ``mteb-`` and the name of an MTEB dataset or category
 - one of ``PLAIN_NUMBERS``
 
-Scores are fractions; plain numbers are in their own unit.
+Scores are fractions; a plain number has a unit, such as seconds.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ AVERAGE = "average"
 TRANSFER_AVERAGE = "transfer-average"
 DEV_SUFFIX = "-dev"
 RETRIEVAL_MEASURES = ("nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100")
-"""What ``--dev-suite retrieval`` measures; the first one chooses the model."""
+"""What ``--dev-suite retrieval`` measures; the first of these measures chooses the model."""
 MLM_MEASURE = "inverse perplexity"
 """What ``--dev-split`` measures for ``--objective mlm``."""
 SPLIT_SUFFIXES = (DEV_SUFFIX, "-train", "-all")
@@ -51,7 +51,7 @@ _COLUMNS: dict[str, tuple[ColumnKind, str]] = {
 }
 """The kind and the heading of known keys."""
 _TASKS = (*STS_TASKS, AVERAGE, *TRANSFER_TASKS, TRANSFER_AVERAGE)
-_ORDER = list(map("".join, product(_TASKS, ("", *SPLIT_SUFFIXES))))
+_ORDER = [task + suffix for task, suffix in product(_TASKS, ("", *SPLIT_SUFFIXES))]
 
 
 def is_score(measure: str) -> bool:
@@ -63,7 +63,7 @@ def lower_is_better(measure: str) -> bool:
 
 
 def label(measure: str) -> str:
-    """Return the column heading: ``STSBenchmark-dev`` is ``STS-B dev``."""
+    """Return the column heading of a measure: ``STS-B dev`` for ``STSBenchmark-dev``."""
     for suffix in SPLIT_SUFFIXES:
         if measure.endswith(suffix):
             return f"{label(measure.removesuffix(suffix))} {suffix[1:]}"
@@ -71,24 +71,25 @@ def label(measure: str) -> str:
 
 
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
-    """Return a column for each key, with its known kind and heading.
+    """Return a column for each key, with the kind and heading that ``columns.tsv`` has for the key.
 
-    An unknown key is a text under its own name. ``kind`` is the kind of all columns; the keys are
-    then measures, with the headings of ``label``. ``headings`` replace single headings:
-    ``columns("task", "score", score="MRR")``.
+    An unknown key becomes a text column headed by the key. If ``kind`` is given, all keys are
+    measures: every column has this kind, and the heading ``label(key)``. ``headings`` replace the
+    headings of single keys: ``columns("task", "score", score="MRR")``.
     """
-    chosen_columns = []
+    table_columns = []
     for key in keys:
         known_kind, known_heading = _COLUMNS.get(key, ("text", key))
         heading = label(key) if kind else known_heading
-        chosen_columns.append(Column(key, headings.get(key, heading), kind or known_kind))
-    return chosen_columns
+        table_columns.append(Column(key, headings.get(key, heading), kind or known_kind))
+    return table_columns
 
 
 def in_order(measures: set[str]) -> list[str]:
-    """Return the measures in the order of tables.
+    """Sort measures for a table.
 
-    STS and transfer tasks with their averages come first, plain numbers last.
+    STS and transfer tasks with their averages come first, in their usual order; other measures
+    follow by name, and plain numbers come last.
     """
     known = [name for name in _ORDER if name in measures]
     others = sorted(measures.difference(known, PLAIN_NUMBERS))
@@ -96,11 +97,12 @@ def in_order(measures: set[str]) -> list[str]:
 
 
 def listed(text: str | None) -> list[str]:
+    """Return the parts of a comma-separated list; none if the text is None or empty."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def find_measure(name: str, available: Iterable[str]) -> str:
-    """Return the measure of this name or heading; case and punctuation do not matter."""
+    """Return the available measure with this name or heading, whatever the case and punctuation."""
     by_name = _by_name(available)
     measure = by_name.get(_squeeze(name))
     if measure is None:
@@ -110,21 +112,21 @@ def find_measure(name: str, available: Iterable[str]) -> str:
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list, each once.
+    """Return the known tasks that a comma-separated list names, each once.
 
-    Case, punctuation and headings do not matter.
+    A task may be named by its heading; case and punctuation do not matter.
     """
     by_name = _by_name(known)
-    chosen = []
+    tasks = []
     for name in listed(text):
         key = _squeeze(name)
         if key not in by_name:
             hint = _nearest(name, by_name) or f"known: {', '.join(known)}"
             raise ValueError(f"unknown task {name!r}; {hint}")
-        chosen.append(by_name[key])
-    if not chosen:
+        tasks.append(by_name[key])
+    if not tasks:
         raise ValueError(f"no task in {text!r}; known: {', '.join(known)}")
-    return tuple(dict.fromkeys(chosen))
+    return tuple(dict.fromkeys(tasks))  # each task once, in the order of the list
 
 
 def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,15 +139,16 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:
-    """Return the measures by each name that a user may type, such as SST for SST-2."""
+    """Map each squeezed name that a user may type, such as ``sst`` for ``SST2``, to its measure."""
     by_name = {}
     for measure in measures:
-        for text in (measure.replace("SST2", "SST"), label(measure), measure):
-            by_name[_squeeze(text)] = measure
+        for name in (measure.replace("SST2", "SST"), label(measure), measure):
+            by_name[_squeeze(name)] = measure
     return by_name
 
 
 def _nearest(name: str, by_name: dict[str, str]) -> str | None:
+    """Return a hint with the measure that is spelled most like the name, if any is near."""
     near = get_close_matches(_squeeze(name), by_name, n=1, cutoff=0.4)
     if not near:
         return None
@@ -153,4 +156,5 @@ def _nearest(name: str, by_name: dict[str, str]) -> str | None:
 
 
 def _squeeze(text: str) -> str:
+    """Return the letters and digits of a text in lower case."""
     return "".join(filter(str.isalnum, text.lower()))

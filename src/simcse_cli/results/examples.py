@@ -1,15 +1,15 @@
 """Saved scores of single examples: written by ``eval --save-scores``, read by ``compare``.
 
-The files are JSON Lines, one object per example in the order of the evaluation: for STS the scored
-pairs, for transfer tasks the test examples in the order of the protocol (by number of words, then
-by label)::
+The files are JSON Lines with one object per example, in the order of the evaluation: the scored
+pairs of STS, or the test examples of transfer tasks in the order of the protocol (by number of
+words, then by label)::
 
     {"task": "STS12", "subset": "MSRpar", "index": 0, "gold": 4.4, "cosine": 0.83,
      "left": "...", "right": "..."}
     {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
 
 ``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the
-same data line up. Sentences may be absent; only pairs have ``right``.
+same data can be compared example by example. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
@@ -29,9 +29,9 @@ from simcse_cli.files.streams import iter_json_lines
 
 @dataclass(frozen=True)
 class SubsetPairs:
-    """The pairs of one subset.
+    """The n pairs of one subset: gold scores ``(n,)``, cosines ``(n,)`` and perhaps sentences.
 
-    ``gold`` and ``cosine`` are ``(n,)``. The sentences may be absent.
+    ``left`` and ``right`` are the sentences of each pair, or empty if they were not saved.
     """
 
     gold: Floats
@@ -45,7 +45,11 @@ PairScores = dict[str, dict[str, SubsetPairs]]  # by task and subset
 
 @dataclass(frozen=True)
 class TaskPredictions:
-    """The test examples of one task: classes ``(n,)``; the sentences may be absent."""
+    """The n test examples of one task: gold and predicted classes ``(n,)``, perhaps sentences.
+
+    ``left`` and ``right`` are empty if the sentences were not saved; ``right`` also if the examples
+    are no pairs.
+    """
 
     gold: Integers
     predicted: Integers
@@ -54,6 +58,7 @@ class TaskPredictions:
 
     @property
     def correct(self) -> Booleans:
+        """Whether each prediction is right, ``(n,)``."""
         return np.asarray(self.gold == self.predicted)
 
 
@@ -73,13 +78,13 @@ def read_pair_scores(source: Path | str) -> PairScores:
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
         if not all(texts):
-            texts = ((), ())  # one side alone is of no use
+            texts = ((), ())  # the sentences of one side alone are of no use
         scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
     return scores
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether two results hold this task with the same subsets and gold scores."""
+    """Tell whether both results have the task, with the same subsets and gold scores."""
     left = a.get(task)
     right = b.get(task)
     if left is None or right is None or left.keys() != right.keys():
@@ -107,7 +112,10 @@ def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
 def same_examples(
     a: Mapping[str, TaskPredictions], b: Mapping[str, TaskPredictions], task: str
 ) -> bool:
-    """Tell whether both hold this task with the same classes and, if saved, the same sentences."""
+    """Tell whether both results have the task, with the same gold classes and sentences.
+
+    Sentences are compared only if both have them.
+    """
     first = a.get(task)
     second = b.get(task)
     if first is None or second is None or not np.array_equal(first.gold, second.gold):
@@ -122,11 +130,11 @@ _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """One kind of example file, written and read in groups (subsets or tasks)."""
+    """One kind of example file; its examples come in groups, which are subsets or tasks."""
 
-    groups: tuple[str, ...]  # keys that name the group an example belongs to
-    value: str  # key of the model's output
-    dtype: type[np.generic]  # of gold and value
+    group_keys: tuple[str, ...]  # JSON keys whose values name the group of an example
+    output_key: str  # JSON key of what the model gave for an example
+    dtype: type[np.generic]  # of the gold values and the outputs
     suite: str  # the evaluation that writes the file
 
     @property
@@ -140,35 +148,35 @@ class _FileFormat:
         *,
         force: bool,
     ) -> None:
-        """Write the examples of each group, which comes with its names, as lines of JSON."""
+        """Write examples as lines of JSON; a group is a pair of its names and its examples."""
         with output_text(target, force=force) as stream:
             for names, examples in groups:
-                group = dict(zip(self.groups, names, strict=True))
+                group = dict(zip(self.group_keys, names, strict=True))
                 columns: dict[str, Sequence[Any]] = {
                     "index": range(examples.gold.size),
                     "gold": examples.gold.tolist(),
-                    self.value: getattr(examples, self.value).tolist(),
+                    self.output_key: getattr(examples, self.output_key).tolist(),
                 }
                 for side in ("left", "right"):
-                    if getattr(examples, side):
-                        columns[side] = getattr(examples, side)
-                for row in zip(*columns.values(), strict=True):
-                    record = group | dict(zip(columns, row, strict=True))
+                    if sentences := getattr(examples, side):
+                        columns[side] = sentences
+                for values in zip(*columns.values(), strict=True):
+                    record = group | dict(zip(columns, values, strict=True))
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield the names, gold values, model outputs and sentences of each group.
+        """Yield for each group its names, gold values and model outputs, and its sentences.
 
-        Groups come in order of first appearance. The sentences are those of the left and of the
-        right side; a side is empty unless all lines of the group have it.
+        Groups come in the order in which they first occur. The sentences are two tuples, for the
+        left and the right side; a tuple is empty if a line of the group lacks the sentence.
         """
         # The lines of a group may lie anywhere in the file, so all are read first.
         grouped: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for record in self._read_lines(source):
-            names = tuple(record[key] for key in self.groups)
+            names = tuple(record[key] for key in self.group_keys)
             grouped.setdefault(names, []).append(record)
 
-        # A group with missing or repeated indices is refused.
+        # Bring each group in order; missing or repeated indices are refused.
         for names, records in grouped.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):
@@ -182,26 +190,26 @@ class _FileFormat:
                 side_texts = tuple(record[side] for record in records if side in record)
                 texts.append(side_texts if len(side_texts) == len(records) else ())
             gold = np.array([record["gold"] for record in records], dtype=self.dtype)
-            values = np.array([record[self.value] for record in records], dtype=self.dtype)
-            yield names, gold, values, texts
+            outputs = np.array([record[self.output_key] for record in records], dtype=self.dtype)
+            yield names, gold, outputs, texts
 
     def _read_lines(self, source: Path | str) -> Iterator[dict[str, Any]]:
-        # What a line must have, and what it may have.
+        """Yield the object of each line, after a check of its keys and their types."""
         number_type: Any = int if issubclass(self.dtype, np.integer) else float
-        required: dict[str, Any] = dict.fromkeys(self.groups, str)
-        required |= {"index": int, "gold": number_type, self.value: number_type}
-        kinds = required | {"left": str, "right": str}
+        required: dict[str, Any] = dict.fromkeys(self.group_keys, str)
+        required |= {"index": int, "gold": number_type, self.output_key: number_type}
+        types = required | {"left": str, "right": str}
         for number, content in iter_json_lines(source, hint=self.hint):
             place = f"{source}, line {number}"
-            known = content if isinstance(content, dict) else {}
-            missing = [key for key in required if key not in known]
+            keys = content if isinstance(content, dict) else {}
+            missing = [key for key in required if key not in keys]
             if missing:
                 needed = f"a line has all of {', '.join(required)}"
                 raise DataError(f"{place}: no {', '.join(missing)}; {needed}", hint=self.hint)
             record = {}
             for key, value in content.items():
-                kind = kinds.get(key, Any)
-                record[key] = checked(value, kind, f"{place}: {key}", hint=self.hint)
+                value_type = types.get(key, Any)
+                record[key] = checked(value, value_type, f"{place}: {key}", hint=self.hint)
             yield record
 
 

@@ -1,8 +1,9 @@
 """Drawing: the look of figures, their files, labels without overlap, and plots of characters.
 
-This is the only module that imports Matplotlib, and only once something is drawn, since the import
-takes half a second. Matplotlib's global state is not changed, so no window opens. Colours are those
-of Okabe and Ito, safe for common colour-vision deficiencies; curves differ in dash or marker too.
+Only this module imports Matplotlib, and only once something is drawn, since the import takes half a
+second. Matplotlib's global state is not changed, so no window opens. The colours are those of Okabe
+and Ito, which people with the common colour-vision deficiencies can tell apart; curves also differ
+in dashes or markers.
 """
 
 import io
@@ -71,7 +72,7 @@ def shades(count: int) -> Any:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Style figures made and saved inside the block, or in the function that this decorates."""
+    """Give figures the style of the project, inside a block or a decorated function."""
     require_extra("matplotlib", "a figure")
     import matplotlib
 
@@ -86,11 +87,12 @@ def new_figure(
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height))
-    axes = figure.subplots(1, n_columns, squeeze=False, **options)
-    return figure, list(axes[0])
+    axes_by_row = figure.subplots(1, n_columns, squeeze=False, **options)
+    return figure, list(axes_by_row[0])
 
 
 def rank_axis(axes: Axes, last: int) -> None:
+    """Make the horizontal axis logarithmic, with ticks at round ranks up to ``last``."""
     axes.set_xscale("log")
     axes.set_xticks([tick for tick in RANK_TICKS if tick <= last])
     axes.xaxis.set_major_formatter("{x:.0f}")
@@ -101,7 +103,7 @@ def few_ticks(axis: Axis) -> None:
     """Give an axis at most six ticks, so that long labels do not run into each other."""
     from matplotlib.ticker import MaxNLocator
 
-    axis.set_major_locator(MaxNLocator(nbins=5))
+    axis.set_major_locator(MaxNLocator(nbins=5))  # five intervals have six ends
 
 
 def geometry_axes(axes: Axes) -> None:
@@ -111,32 +113,35 @@ def geometry_axes(axes: Axes) -> None:
 
 
 def at_least(low: float, high: float, span: float) -> tuple[float, float]:
-    """Widen an interval around its middle to at least ``span``: (1, 2) and 3 give (0, 3)."""
+    """Widen an interval on both sides to a length of ``span``; return a longer one as it is."""
     missing = max(0.0, span - (high - low)) / 2
     return low - missing, high + missing
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
-    """Widen the vertical axis of correlations x100 to two standard errors around their middle.
+    """Widen the vertical axis to at least two standard errors on either side of the scores' middle.
 
-    Differences that are mere noise then look small. The standard error of a correlation r over n
-    pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
+    ``scores`` are correlations x100 over ``n_pairs`` pairs. Differences that are mere noise then
+    look small. The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1)
+    (Fisher 1915).
     """
     low, high = axes.get_ylim()
     middle = (min(scores) + max(scores)) / 2
-    # The factor of 200 gives two standard errors of correlations x100.
+    # Two standard errors, x100 like the scores.
     noise = 200 * (1 - (middle / 100) ** 2) / max(n_pairs - 1, 1) ** 0.5
     axes.set_ylim(min(low, middle - noise), max(high, middle + noise))
 
 
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
     """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
-    if path.suffix.lower().lstrip(".") not in FORMATS:
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in FORMATS:
         raise OutputError(f"{path}: a figure ends in .png, .svg or .pdf")
     with output_path(path, force=force) as temporary:
-        _render(figure, temporary, path.suffix.lower().lstrip("."))
+        _render(figure, temporary, ending)
 
 
+# The variables of the page for the main colours, so that a figure follows the style of the page.
 _PAGE_COLOURS = {
     INK: "--ink",
     SOFT: "--soft",
@@ -147,24 +152,25 @@ _PAGE_COLOURS = {
 
 
 def inline_svg(figure: Figure, prefix: str) -> str:
-    """Return a figure as an SVG element with ids that start with ``prefix``.
+    """Return a figure as an SVG element for a page; all ids start with ``prefix``.
 
-    The main colours become variables of the page. Letters are outlines, so that the figure looks
-    the same everywhere. The same figure gives the same text.
+    The main colours become variables of the page. Letters are drawn as outlines, so that the figure
+    looks the same everywhere. The same figure gives the same text.
     """
     stream = io.StringIO()
     _render(figure, stream, "svg", transparent=True)
-    # The prefix goes before every id and every reference to one.
+    # Figures on one page need different ids: put the prefix before each id and each reference.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", stream.getvalue())
     for colour_code, variable in _PAGE_COLOURS.items():
         svg = re.sub(colour_code, f"var({variable})", svg, flags=re.IGNORECASE)
-    return re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    element = svg[svg.index("<svg") :]  # without the head of an XML file
+    return re.sub(r"<metadata>.*?</metadata>", "", element, flags=re.DOTALL)
 
 
 @house_style()
 def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
     """Save a figure to a file or a stream in the format ``fmt``."""
-    # Without a date, the same figure gives the same bytes.
+    # No date is written, so that the same figure gives the same bytes.
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     figure.savefig(
         target,
@@ -179,8 +185,8 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
 # Labels of points
 
 _GAP = 8
-# Offsets of a label in units of ``_GAP``, in order of preference. Their signs give the alignment of
-# the text, so that its near side faces the point.
+# The offsets (x, y) of a label from its point in units of ``_GAP``, the preferred ones first. The
+# sign of an offset decides the alignment of the text: the side of the text next to the point.
 _PLACES = (
     (1, 0),
     (-1, 0),
@@ -200,16 +206,20 @@ _VERTICAL = {1: "bottom", 0: "center", -1: "top"}
 def place_labels(
     figure: Figure, axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]
 ) -> None:
-    """Write each name beside its point, in the first of ten places that is free, else the last."""
+    """Write each name beside its point, in the first free place of ``_PLACES``.
+
+    If no place is free, the name stands in the last one.
+    """
     from matplotlib.transforms import Bbox
 
-    # Only a figure that was drawn knows where its points are.
+    # The positions of points in pixels are only known after drawing.
     figure.draw_without_rendering()
     centres = [axes.transData.transform(point) for point in points]
     spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
     taken: list[Bbox] = []
     frame = axes.get_window_extent()
     for number, (point, name) in enumerate(zip(points, names, strict=True)):
+        # A label must not cover earlier labels and other points.
         others = [*taken, *spots[:number], *spots[number + 1 :]]
         label = axes.annotate(
             name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
@@ -218,9 +228,10 @@ def place_labels(
 
 
 def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
-    """Move a label to its first free place inside the frame and return the box it covers.
+    """Move a label to its first place that is free, and return the box that the label covers.
 
-    If no place is free, the label stays at the last one.
+    A place is free if it lies inside the frame and overlaps no box in ``taken``. If no place is
+    free, the label stays at the last place.
     """
     for x, y in _PLACES:
         label.set(
@@ -230,8 +241,8 @@ def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
         )
         box = label.get_window_extent()
         is_within_x = frame.x0 <= box.x0 and box.x1 <= frame.x1
-        inside = is_within_x and frame.y0 <= box.y0 and box.y1 <= frame.y1
-        if inside and not any(box.overlaps(other) for other in taken):
+        is_within_y = frame.y0 <= box.y0 and box.y1 <= frame.y1
+        if is_within_x and is_within_y and not any(map(box.overlaps, taken)):
             break
     return box
 
@@ -242,27 +253,29 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -> str:
-    """Return the values as a line of bars from 0 (a blank) to ``high``, by default the largest.
+    """Return a line with a bar for each value: a blank for 0, a full bar for ``high`` and above.
 
-    Longer series are shown by the mean of each of ``width`` stretches; NaN is a blank.
+    ``high`` is by default the largest bar. More values than ``width`` are cut into ``width``
+    stretches, and each bar shows the mean of a stretch. A blank stands for NaN.
     """
     if len(values) == 0:
         return ""
     stretches = np.array_split(values, min(width, len(values)))
-    means = np.array([_mean(stretch) for stretch in stretches])
+    means = np.array([_finite_mean(stretch) for stretch in stretches])
     if high is None and np.isfinite(means).any():
         high = float(np.nanmax(means))
-    top = high or 1.0  # where all values are 0 or NaN, any top will do
+    top = high or 1.0  # if all values are 0 or NaN, no bar depends on it
     levels = np.nan_to_num(np.clip(means / top, 0, 1) * (len(BARS) - 1))
     return "".join(BARS[round(level)] for level in levels.tolist())
 
 
-def _mean(values: AnyFloats) -> float:
+def _finite_mean(values: AnyFloats) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else float("nan")
 
 
 def bar_lines(series: Mapping[str, AnyFloats], *, high: float | None = None) -> str:
+    """Return a named line of bars for each series; by default, one ``high`` serves all of them."""
     if high is None:
         highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
         high = max(highs, default=1.0)
@@ -274,9 +287,10 @@ def bar_lines(series: Mapping[str, AnyFloats], *, high: float | None = None) -> 
 
 
 def geometry_scatter(series: Mapping[str, AnyFloats], *, width: int = 56, height: int = 14) -> str:
-    """Return a scatter plot of ``(N, 2)`` points per series: uniformity, and alignment upwards.
+    """Return a scatter plot made of characters: uniformity to the right, and alignment upwards.
 
-    Each series is a letter, named in the legend; an asterisk marks a cell that two series share.
+    Each series is an array ``(N, 2)`` of these two numbers. A letter marks the points of a series,
+    and the legend names it; an asterisk marks a place where points of several series lie.
     """
     points = np.concatenate(list(series.values()))
     low = points.min(axis=0)
@@ -284,7 +298,7 @@ def geometry_scatter(series: Mapping[str, AnyFloats], *, width: int = 56, height
     span = np.where(high > low, high - low, 1.0)
     letters = "".join(islice(cycle(ascii_uppercase), len(series)))
 
-    # The grid is filled from its last row, as alignment goes upwards.
+    # Row 0 of the grid is printed on top, where alignment is highest.
     grid = [[" "] * width for _ in range(height)]
     for letter, values in zip(letters, series.values(), strict=True):
         cells = np.rint((values - low) / span * (width - 1, height - 1)).astype(int)
@@ -292,14 +306,14 @@ def geometry_scatter(series: Mapping[str, AnyFloats], *, width: int = 56, height
             line = grid[height - 1 - row]
             line[column] = letter if line[column] in (" ", letter) else "*"
 
-    # The ends of both axes, and a legend.
+    # The vertical axis has a label at its upper and at its lower end.
     labels = [f"{high[1]:.3f}", *[""] * (height - 2), f"{low[1]:.3f}"]
     margin = max(map(len, labels))
     lines = ["alignment (up), uniformity (right)"]
     for label, line in zip(labels, grid, strict=True):
         lines.append(f"{label.rjust(margin)} |{''.join(line)}")
     lines.append(" " * margin + " +" + "-" * width)
-    start = f"{low[0]:.3f}"
-    lines.append(" " * (margin + 2) + start + f"{high[0]:.3f}".rjust(width - len(start)))
+    left_end = f"{low[0]:.3f}"
+    lines.append(" " * (margin + 2) + left_end + f"{high[0]:.3f}".rjust(width - len(left_end)))
     lines += [f"  {letter}  {name}" for letter, name in zip(letters, series, strict=True)]
     return "\n".join(lines) + "\n"

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from simcse_cli.settings.choices import OutputFormat
 
 DASH = "–"
-GAP = 2  # between columns on a terminal
-NARROWEST_TEXT = 20
-# Control characters (including the escape of terminal commands), direction marks and lone
+GAP = 2  # characters between columns on a terminal
+NARROWEST_TEXT = 20  # characters that a column of texts keeps when it is narrowed
+# Control characters, with the escape that begins a terminal command; direction marks; and lone
 # surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -31,24 +31,25 @@ _FORMATS: dict[ColumnKind, str] = {
 
 
 def printable(text: str, *, is_json: bool = False) -> str:
-    """Escape control characters as Python does, or as JSON does.
+    """Escape control characters as Python does, or with ``is_json`` as JSON does.
 
-    A terminal or browser then shows them instead of obeying them.
+    A terminal or browser then shows the characters instead of obeying them.
     """
     if is_json:
-        return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+        # Without the quotes that JSON puts around a text.
+        return _UNPRINTABLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 @dataclass(frozen=True)
 class Column:
     """One column of a report.
 
-    A ``score`` is a fraction, shown x100 with two decimals; a ``difference`` is the same with its
-    sign. A ``number`` is shown with four significant digits; ``signed`` is the same with its sign.
-    A ``count`` has thousands separators, ``seconds`` have one decimal. None is a dash in every
-    kind. If a row has the deviation of a value, under ``deviation_key``, the cell is
-    ``mean ± deviation``.
+    The kind says how a value is shown. A ``score`` is a fraction, shown x100 with two decimals; a
+    ``difference`` is shown like a score, always with a sign. A ``number`` has four significant
+    digits; a ``signed`` number also has its sign. A ``count`` has thousands separators, and
+    ``seconds`` have one decimal. None is shown as a dash. If a row also has a value under
+    ``deviation_key``, the cell is ``value ± deviation``.
     """
 
     key: str
@@ -75,7 +76,7 @@ class Column:
 
 @dataclass
 class Report:
-    """A table with a title and notes; its rows hold values by the keys of the columns."""
+    """A table with a title and notes; each row maps keys of columns to values."""
 
     title: str
     columns: list[Column]
@@ -83,18 +84,18 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
-        """Return the positions and widths of columns, in blocks of at most ``width`` characters.
+        """Cut the table into blocks, shown one below the other, of at most ``width`` characters.
 
-        The blocks are shown one below the other. The widest columns are narrowed first: headings
-        and texts wrap, but numbers are never cut. Columns that still do not fit continue in another
-        block, which repeats the first column.
+        A block is a list of columns, each as its position and its width. To fit, the widest columns
+        are narrowed first: headings and texts wrap, but numbers are never cut. Columns that still
+        do not fit continue in another block, which repeats the first column.
         """
         rows = self.cells()
         full_widths = []
         least_widths: list[int] = []
         blocks: list[list[int]] = [[]]
         for i, column in enumerate(self.columns):
-            # The widths of the column as it is, and at its narrowest.
+            # The width of the column in full, and at its narrowest.
             cell_width = max((len(row[i]) for row in rows), default=0)
             word_width = max(map(len, column.heading.split()), default=0)
             full_widths.append(max(cell_width, len(column.heading)))
@@ -111,7 +112,7 @@ class Report:
                 blocks.append(block)
             block.append(i)
 
-        # Within each block, columns are then as wide as the room allows.
+        # Now that the blocks are known, make their columns as wide as ``width`` allows.
         placed = []
         for block in blocks:
             narrowest = [least_widths[i] for i in block]
@@ -120,6 +121,7 @@ class Report:
         return placed
 
     def cells(self) -> list[list[str]]:
+        """Return the text of each cell, row by row."""
         return [[_cell(column, row) for column in self.columns] for row in self.rows]
 
 
@@ -132,31 +134,35 @@ class Outcome:
 
 
 def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    """Return the text of a cell: its value, and ``± deviation`` if the row has one."""
     shown = column.show(row.get(column.key))
     deviation = row.get(column.deviation_key)
     if deviation is None:
         return shown
+    # Two digits are enough for the deviation of a plain number.
     spread = format(deviation, ".2g") if column.kind == "number" else column.show(deviation)
     return f"{shown} ± {spread}"
 
 
 def _span(widths: list[int]) -> int:
+    """Return the width of columns side by side, with the gaps between them."""
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
-    """Narrow the widest of the widths until all fit or none can shrink, and return them."""
+    """Narrow the widest columns until all fit into ``limit``, or all have their least width."""
     while _span(widths) > limit and widths != least:
-        wide = [i for i in range(len(widths)) if widths[i] > least[i]]
-        widest = max(wide, key=lambda i: widths[i])
+        can_shrink = [i for i in range(len(widths)) if widths[i] > least[i]]
+        widest = max(can_shrink, key=lambda i: widths[i])
         widths[widest] -= 1
     return widths
 
 
 def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """Return the mean and the sample deviation (n - 1): 1 and 3 give 2 and the root of 2.
+    """Return the mean and the sample deviation, which divides by n - 1.
 
-    Both are None if there are no values or if one is None. The deviation of a single value is None.
+    Both are None if there are no values or if a value is None. The deviation of a single value is
+    None.
     """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -168,13 +174,14 @@ def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, fl
 def mean_rows(
     rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
 ) -> list[dict[str, Any]]:
-    """Return two rows, the mean of repeated rows and their sample deviation (n - 1).
+    """Return two rows: the mean of some rows, labelled with ``name``, and their sample deviation.
 
-    Texts and counts that all rows share are kept; a number that one row lacks is missing in both.
+    A number that any of the rows lacks is missing in both. A text that all rows share is in both,
+    and a count that all rows share is in the mean.
     """
-    first = columns[0].key
-    mean: dict[str, Any] = {first: f"{name} (mean of {len(rows)})"}
-    deviation: dict[str, Any] = {first: "  deviation"}
+    label_key = columns[0].key
+    mean: dict[str, Any] = {label_key: f"{name} (mean of {len(rows)})"}
+    deviation: dict[str, Any] = {label_key: "  deviation"}
     for column in columns[1:]:
         key = column.key
         values: list[Any] = [row.get(key) for row in rows]
@@ -186,34 +193,32 @@ def mean_rows(
     return [mean, deviation]
 
 
-def with_seed_means(report: Report, groups: Mapping[str, str | None]) -> Report:
-    """Return a table with the mean and deviation over seeds below its rows.
+def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Report:
+    """Return a table with the means and deviations over seeds below its rows.
 
-    ``groups`` gives for the label of a row the system that it is a seed of, or None. Rows of one
-    system are averaged if they have the same texts.
+    ``system_of`` maps the label of a row, which is its first cell, to a system if the row is a seed
+    of this system, or else to None. Rows of one system with the same texts are averaged.
     """
-    # Group the rows by system and texts.
     label_key = report.columns[0].key
     text_keys = [column.key for column in report.columns[1:] if column.kind == "text"]
-    repeated: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    rows_by_system: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in report.rows:
-        group = groups.get(row[label_key])
-        if group:
-            repeated.setdefault((group, *map(row.get, text_keys)), []).append(row)
-    if not repeated:
+        system = system_of.get(row[label_key])
+        if system:
+            rows_by_system.setdefault((system, *map(row.get, text_keys)), []).append(row)
+    if not rows_by_system:
         return report
 
-    # Two rows for each, below the table.
     means = []
-    for key, rows in repeated.items():
-        means += mean_rows(rows, report.columns, key[0])
+    for (system, *_), rows in rows_by_system.items():
+        means += mean_rows(rows, report.columns, system)
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text before and after a change, as stretches of words that did or did not change."""
+    """A text before and after a change, in stretches of words; True marks a changed stretch."""
 
     label: str
     before: list[tuple[str, bool]]
@@ -221,7 +226,7 @@ class DiffRow:
     separator: str = " "
 
     def marked(self, opening: str, closing: str, *, after: bool = True) -> str:
-        """Return one of the texts, with marks around the stretches that changed."""
+        """Return the text after the change, or before it, with marks around changed stretches."""
         side = self.after if after else self.before
         stretches = []
         for text, changed in side:
@@ -230,7 +235,7 @@ class DiffRow:
 
 
 def to_csv(report: Report) -> str:
-    """Return the table as CSV with plain values; deviations have columns of their own."""
+    """Return the table as CSV with unformatted values; each deviation is in a further column."""
     columns: list[Column] = []
     for column in report.columns:
         columns.append(column)
@@ -245,6 +250,7 @@ def to_csv(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
+    # The line below the headings: numbers are set to the right.
     rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
     rows = [[column.heading for column in report.columns], *report.cells()]
     lines = []
@@ -290,7 +296,7 @@ def to_latex(report: Report) -> str:
     for row in report.cells():
         cells = []
         for cell, column in zip(row, report.columns, strict=True):
-            # The sign of a number is in math mode, where a minus is not set as a hyphen.
+            # The sign of a number is in math mode; elsewhere a minus is set as a hyphen.
             is_signed = column.kind != "text" and cell[0] in "+-"
             cells.append(f"${cell[0]}${_latex(cell[1:])}" if is_signed else _latex(cell))
         body += " & ".join(cells) + " \\\\\n"

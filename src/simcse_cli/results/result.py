@@ -1,4 +1,4 @@
-"""The result of an evaluation, for every suite: scores of tasks, their data, notes and JSON."""
+"""The result of an evaluation of any suite: scores of tasks, their data, notes and JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,10 +21,10 @@ HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The score of one task over ``n`` examples, a fraction, or None if it is undefined.
+    """The score of one task over ``n`` examples: a fraction, or None if it is undefined.
 
-    ``parts`` are the numbers of each subset, ``extra`` all other facts under the keys of result
-    files.
+    ``parts`` holds the JSON object of each subset. ``extra`` holds all other facts of the task
+    under their keys in result files.
     """
 
     score: float | None
@@ -36,11 +36,12 @@ class TaskResult:
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The scores of the tasks of a suite; a missing task is None, and ``missing`` has the reason.
+    """The scores of the tasks of a suite.
 
-    ``settings`` are the encoder and how it was scored, under the keys of result files, ``figures``
-    all other facts, such as times and the interval of the average. ``examples`` are the scored
-    examples of each task, as ``results.examples`` saves them; they are not in the JSON.
+    A task without a result is None; ``missing`` holds the reason. ``settings`` say which encoder
+    was scored and how, under their keys in result files. ``figures`` hold all other facts, such as
+    times and the interval of the average. ``examples`` are the scored examples of each task, as
+    ``results.examples`` saves them; the JSON leaves them out.
     """
 
     suite: str
@@ -56,10 +57,13 @@ class SuiteResult:
 
     @property
     def average(self) -> float | None:
-        return mean_and_deviation([score for score in self.scores.values() if score is not None])[0]
+        known_scores = [score for score in self.scores.values() if score is not None]
+        average, _ = mean_and_deviation(known_scores)
+        return average
 
     @property
     def row(self) -> dict[str, float | None]:
+        """The scores of the tasks and their average, by measure, for a table."""
         return {**self.scores, AVERAGE: self.average}
 
     @property
@@ -67,7 +71,7 @@ class SuiteResult:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
-        """Return the data of each task in words, for tasks with a published set."""
+        """Return in words which data each task with a published set was scored on."""
         descriptions = {}
         for name, task in self.tasks.items():
             if task and task.n is not None:
@@ -78,12 +82,12 @@ class SuiteResult:
 
     @property
     def chosen_on(self) -> tuple[str, ...]:
-        """The tasks whose examples were used to choose the model, and so do not test it."""
+        """The tasks whose examples chose the model, so that their scores do not test the model."""
         return tuple(self.settings.get("chosen_on", ()))
 
     def notes(self) -> list[str]:
-        """Return the notes for a table of the scores: missing tasks, and data not published."""
-        # Tasks with the same unpublished data share a note.
+        """Return notes on missing tasks, unpublished data and tasks that chose the model."""
+        # Name tasks that have the same unpublished data together.
         tasks_by_data: dict[str, list[str]] = {}
         for name, data in self.sets().items():
             if data != PUBLISHED:
@@ -100,15 +104,17 @@ class SuiteResult:
         return [f"{task} missing: {reason}" for task, reason in self.missing.items()]
 
     def intervals(self) -> dict[str, Mapping[str, float]]:
-        by_name = {}
+        """Return the ends ``low`` and ``high`` of each interval, by task or ``average``."""
+        by_measure = {}
         for name, task in self.tasks.items():
             if task and "ci" in task.extra:
-                by_name[name] = task.extra["ci"]
+                by_measure[name] = task.extra["ci"]
         if "average_ci" in self.figures:
-            by_name[AVERAGE] = self.figures["average_ci"]
-        return by_name
+            by_measure[AVERAGE] = self.figures["average_ci"]
+        return by_measure
 
     def interval_rows(self) -> list[dict[str, Any]]:
+        """Return two rows for a table, the low and the high ends; no row without intervals."""
         rows: list[dict[str, Any]] = []
         for end in ("low", "high"):
             bounds = {name: ends[end] for name, ends in self.intervals().items()}
@@ -131,7 +137,7 @@ class SuiteResult:
         settings["metric"] = metric or settings.get("metric")
         settings["aggregation"] = aggregation or settings.get("aggregation")
 
-        # Every task must have the score. The intervals belong to the former scores: remove them.
+        # Every task needs the other score. Intervals are removed, as they are of the former scores.
         tasks = dict(self.tasks)
         for name, task in self.tasks.items():
             if task is None:
@@ -151,9 +157,10 @@ class SuiteResult:
     def to_json(self) -> dict[str, Any]:
         keys = _KEYS[self.suite]
         digests = {}
-        tasks: dict[str, dict[str, Any] | None] = dict.fromkeys(self.tasks)
+        tasks: dict[str, dict[str, Any] | None] = {}
         for name, task in self.tasks.items():
             if task is None:
+                tasks[name] = None
                 continue
             values: dict[str, Any] = {}
             if keys.n is not None:
@@ -164,16 +171,20 @@ class SuiteResult:
                 values[keys.parts] = task.parts
             tasks[name] = values
 
-        # The order of the keys is that of the file.
+        # The file has the keys in this order.
         content = {"suite": self.suite, **self.settings, "tasks": tasks}
         content["missing"] = dict(self.missing)
+        # Digests belong to the suites whose examples are counted (not to MTEB).
         if keys.n is not None:
             content["data_sha256"] = digests
         return {**content, "average": self.average, **self.figures}
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result in a JSON object that ``to_json`` wrote, now or in earlier versions."""
+        """Return the result from the JSON that ``to_json`` of this or an earlier version wrote.
+
+        ``place`` names the source in errors.
+        """
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
         if suite not in list(_KEYS):
@@ -185,14 +196,15 @@ class SuiteResult:
         def take(key: str, kind: Any, default: Any = None) -> Any:
             return checked(values.pop(key, default), kind, f"{prefix}: {key}", hint=HOW_TO_WRITE)
 
-        # Tasks have their digests in a mapping of their own.
+        # The digests of the tasks' data are in an object beside the tasks.
         digests = take("data_sha256", dict[str, str | None], {})
         tasks = {}
         for name, task in take("tasks", dict[str, dict[str, Any] | None]).items():
             tasks[name] = _task_from_json(task, suite, digests.get(name), f"{prefix}: {name}")
         missing = take("missing", dict[str, str], {})
 
-        # Take the figures, and drop the average, which is computed anew; the rest are settings.
+        # All values that are left are settings, except for figures and the average, which is
+        # computed from the tasks.
         values.pop("average", None)
         figures = {}
         for key, kind in _FIGURES.items():
@@ -203,7 +215,7 @@ class SuiteResult:
 
 @dataclass(frozen=True)
 class _Keys:
-    """The JSON keys for the score of a task, the number of its examples and its subsets."""
+    """The JSON keys of a task: for its score, its number of examples and its subsets, if any."""
 
     score: str
     n: str | None = None
@@ -240,7 +252,10 @@ _EXTRA: dict[str, Any] = {
 def _task_from_json(
     task: Mapping[str, Any] | None, suite: str, digest: str | None, place: str
 ) -> TaskResult | None:
-    """Return the result of a task from its JSON object; None for a task without a result."""
+    """Return the result of a task from its JSON object; None if the task has no result.
+
+    ``digest`` is of the data of the task; ``place`` names the task in errors.
+    """
     if task is None:
         return None
     keys = _KEYS[suite]
@@ -264,10 +279,10 @@ def _task_from_json(
 
 @cache
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
-    """Return the size and SHA-256 of each known set, by task and split, then by kind.
+    """Return the sets known for each task and split: ``PUBLISHED`` or ``DEMO`` to size and SHA-256.
 
-    Sizes are scored pairs for STS and test examples for transfer tasks; digests are
-    ``StsTask.digest`` and ``TransferTask.digest``.
+    The size counts the scored pairs of an STS task or the test examples of a transfer task; the
+    SHA-256 is ``StsTask.digest`` or ``TransferTask.digest``.
     """
     sets: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
     for row in resource_rows("evaluation_sets.tsv"):
@@ -277,9 +292,10 @@ def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
 
 
 def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> str | None:
-    """Describe the data of a score; None if nothing is published for the task and split.
+    """Return in words which data a score is of; None if the task and split have no published set.
 
-    Without a digest, as in results of earlier versions, the number of examples decides.
+    A score without a digest, as in results of earlier versions, is matched by the number of its
+    examples.
     """
     sets = known_sets().get((task, split))
     if sets is None:

@@ -2,8 +2,8 @@
 
 A run folder holds ``config.yaml`` (resolved settings), ``run.json`` (this record),
 ``metrics.jsonl`` (one object per logged step), ``model/`` (the best model), ``checkpoint/`` (what
-``--resume`` needs) and ``README.md`` (model card); ``results/`` is what ``eval`` found for its
-model, ``tracking/`` what a tracker wrote.
+``--resume`` needs) and ``README.md`` (model card). ``results/`` holds what ``eval`` found for the
+model, and ``tracking/`` what a tracker wrote.
 """
 
 import json
@@ -28,7 +28,7 @@ from simcse_cli.version import __version__
 
 RUN_FILE = "run.json"
 _CONFIG_FILE = "config.yaml"
-"""The settings; a folder without it is no run that can be resumed."""
+"""The file of the settings; a folder without this file is no run that can be resumed."""
 STATE_PREFIX = "step-"
 """Prefix of the folders in ``checkpoint/``, one for each state."""
 DONE = ("finished", "stopped-early")
@@ -42,7 +42,7 @@ WEIGHTS_FILE = "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
 TEACHERS = "teachers"
-"""The vectors of teachers for the training texts, one file a model."""
+"""The folder with the vectors of the training texts from teachers, in one file per teacher."""
 OWN_NAMES = (
     _CONFIG_FILE,
     RUN_FILE,
@@ -56,12 +56,12 @@ OWN_NAMES = (
 )
 """Files and folders of a run."""
 DEV_PAIRS = "dev_pairs"
-"""The entry of ``RunRecord.data`` with the digests of the pairs that chose the model, by name."""
+"""The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the toolkit, Python and the packages that can move a number."""
+    """Return the versions of the toolkit, of Python and of packages that can change a result."""
     from importlib import metadata  # imported here: it takes 8 ms, too long for --help
 
     by_package = {"simcse-cli": __version__, "python": platform.python_version()}
@@ -73,10 +73,10 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a run has gained on the dev data that chose its model, in fractions.
+    """The gain of a run on the dev data that chose its model, as a fraction.
 
-    ``low`` and ``high`` are the ends of its 95% interval. ``unit`` is what the bootstrap draws:
-    pairs, or queries.
+    ``low`` and ``high`` are the ends of the 95% interval of the gain. ``unit`` says what the
+    bootstrap draws: pairs or queries.
     """
 
     difference: float
@@ -87,9 +87,9 @@ class Gain:
     unit: str
 
     def __str__(self) -> str:
-        """Return the points: 0.012 from 0.004 to 0.02 is ``+1.20 (+0.40 to +2.00)``."""
-        points = (100 * value for value in (self.difference, self.low, self.high))
-        return "{:+.2f} ({:+.2f} to {:+.2f})".format(*points)
+        """Return the gain and its interval x100: ``+1.20 (+0.40 to +2.00)``."""
+        difference, low, high = 100 * self.difference, 100 * self.low, 100 * self.high
+        return f"{difference:+.2f} ({low:+.2f} to {high:+.2f})"
 
     @property
     def meaning(self) -> str:
@@ -100,11 +100,11 @@ class Gain:
 class RunRecord:
     """The record of a training run.
 
-    Scores are fractions, durations are in seconds, and what was not measured is null.
-    ``trained_score`` is the best dev score after step 0, ``gain`` that of the best model over the
-    start. ``device``, ``precision``, ``hardware`` and ``peak_memory_bytes`` are those of the first
-    process, as used. ``base`` is what is known of the model that training started from: ``name`` on
-    the Hub, ``commit``, ``license``, ``language``.
+    Scores are fractions, durations are in seconds, and a value that was not measured is None.
+    ``trained_score`` is the best dev score after step 0, and ``gain`` compares the best model with
+    the model at the start. ``device``, ``precision``, ``hardware`` and ``peak_memory_bytes`` say
+    what the first process used. ``base`` holds what is known of the model that training started
+    from: ``name`` on the Hub, ``commit``, ``license``, ``language``.
     """
 
     status: str  # running, interrupted, stopped-early, finished
@@ -136,7 +136,7 @@ class RunRecord:
 
     @property
     def chosen_by(self) -> str:
-        """The dev measure that chose the model, in words, with its data."""
+        """The dev measure that chose the model and the data it was taken on, in words."""
         suite = self.data.get("dev_suite")
         share = self.data.get("dev_split")
         if suite is None:
@@ -147,25 +147,23 @@ class RunRecord:
         if suite == DevSuite.RETRIEVAL:
             return f"nDCG@10 of {Path(self.data['queries']).name}"
         if suite == MLM_MEASURE:
-            size = f"{share:.0%} " if share else ""
-            return f"{suite} on {size}held-out texts"
+            percent = f"{share:.0%} " if share else ""
+            return f"{suite} on {percent}held-out texts"
         tasks = [label(task).removesuffix(" dev") for task in self.data.get("dev_tasks", ())]
-        what = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
-        return f"{what} of {', '.join(tasks)}"
+        measure = "mean dev accuracy" if suite == DevSuite.TRANSFER else "mean correlation"
+        return f"{measure} of {', '.join(tasks)}"
 
     @property
     def chosen_on_test(self) -> list[str]:
-        """Tasks of the dev score that have no dev data, so that their test data is used."""
+        """Headings of the tasks whose test data chose the model, since they have no dev data."""
         return [
             label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)
         ]
 
     @property
     def batches(self) -> Batches:
-        """How batches treat rows that share a text.
-
-        Version 1.0.0 put such rows into different batches, and did not record this.
-        """
+        """How batches treat rows that share a text."""
+        # simcse 1.0.0 kept such rows apart, and did not record this.
         return Batches(self.data.get("batches", Batches.NO_DUPLICATES))
 
     def write(self, run_dir: Path) -> None:
@@ -174,10 +172,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements in one line of ``metrics.jsonl``.
-
-    A value is None where nothing was measured at this step.
-    """
+    """The measurements of one line of ``metrics.jsonl``: None if not measured at this step."""
 
     step: int
     dev_score: float | None = None
@@ -198,25 +193,25 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
 
-    # The data is free in form, except for what others read by name.
-    kinds = {
+    # Only the entries that other modules read have a fixed type.
+    type_by_entry = {
         "batches": Batches,
         "dev_tasks": list[str],
         "dev_files": dict[str, str],
         "dev_suite": str,
         DEV_PAIRS: dict[str, str],
     }
-    for name, kind in kinds.items():
+    for name, entry_type in type_by_entry.items():
         if name in record.data:
-            checked(record.data[name], kind, f"{path}: data.{name}", hint=hint)
+            checked(record.data[name], entry_type, f"{path}: data.{name}", hint=hint)
     return record
 
 
 def pairs_that_chose(model: Path | str) -> frozenset[str]:
     """Return the digests of the pairs that were used to choose the model of a run.
 
-    ``model`` is the run folder or the model folder in it; other models have no such pairs. The
-    digests are those of ``data.senteval.digest_of_pairs``.
+    ``model`` is a run folder or the model folder inside a run folder; for any other model the
+    result is empty. The digests are those of ``data.senteval.digest_of_pairs``.
     """
     folder = Path(model).resolve()
     run = folder if is_run(folder) else folder.parent
@@ -227,7 +222,7 @@ def pairs_that_chose(model: Path | str) -> frozenset[str]:
 
 
 def seed_runs(folder: Path | str) -> dict[int, Path]:
-    """Return the runs in a folder of `simcse train --seeds`, by seed; empty for other folders."""
+    """Return the runs by seed in a folder of `simcse train --seeds`; none in any other folder."""
     folder = Path(folder)
     if is_run(folder):
         return {}
@@ -240,16 +235,19 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
 
 
 def group_folder(run_dir: Path) -> Path | None:
-    """Return the folder of several runs that are being trained with this one, or None."""
-    # A run may lie one or two levels below that folder; the outer level is looked at first.
-    for path in reversed(run_dir.parents[:2]):
-        if is_locked(path):
-            return path
+    """Return the locked folder in which several runs, among them this one, are being trained.
+
+    Return None if this run is trained alone.
+    """
+    # Such a folder lies one or two levels above the run; if both are locked, the outer one counts.
+    for folder in reversed(run_dir.parents[:2]):
+        if is_locked(folder):
+            return folder
     return None
 
 
 def duration(hours: float | None) -> str | None:
-    """Return a number of hours in words, in hours, minutes or seconds; None stays None."""
+    """Return a duration as a text such as ``2.5 hours``, ``30 minutes`` or ``9 s``, if known."""
     if hours is None:
         return None
     if hours >= 2:
@@ -261,9 +259,9 @@ def duration(hours: float | None) -> str | None:
 
 
 def read_metrics(path: Path) -> list[Measured]:
-    """Return the lines of a ``metrics.jsonl``, except for a last line that a kill has cut short."""
+    """Return the lines of a ``metrics.jsonl``; a last line without a newline is left out."""
     try:
-        # A whole line ends in a newline, so the last part is empty or was cut short.
+        # The part after the last newline is empty, or a line that a killed process began.
         *lines, _ = path.read_bytes().decode(errors="replace").split("\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
@@ -271,16 +269,19 @@ def read_metrics(path: Path) -> list[Measured]:
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         values = checked(parse_json(line, str(path), line=number), dict[str, Any], place)
-        known = {}
+        measurements = {}
         for attribute in fields(Measured):
             if attribute.name in values:
-                known[attribute.name] = values[attribute.name]
-        measured.append(checked(known, Measured, place))
+                measurements[attribute.name] = values[attribute.name]
+        measured.append(checked(measurements, Measured, place))
     return measured
 
 
 def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested mappings under joined names, such as ``options.window``."""
+    """Yield each value in nested mappings, with the names that lead to the value joined.
+
+    With the separator ".", the names are such as ``options.window``; each starts with ``prefix``.
+    """
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from flat(value, separator, f"{prefix}{name}{separator}")
@@ -289,8 +290,8 @@ def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterato
 
 
 def kept_states(folder: Path) -> list[Path]:
-    folders = folder.glob(f"{STATE_PREFIX}*")
-    return sorted(path for path in folders if path.name.removeprefix(STATE_PREFIX).isdecimal())
+    paths = folder.glob(f"{STATE_PREFIX}*")
+    return sorted(path for path in paths if path.name.removeprefix(STATE_PREFIX).isdecimal())
 
 
 def step_of(state: Path) -> int:
@@ -310,9 +311,10 @@ def require_run(path: Path) -> None:
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Lock a run folder for one training, and remove what a killed one left half-written in it.
+    """Lock a run folder while a training writes it, and remove files of a killed training.
 
-    The folder is created, and removed again if the block leaves it empty.
+    Only half-written files are removed. The folder is created, and removed if it is empty at the
+    end of the block.
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
@@ -321,20 +323,20 @@ def lock_run(path: Path) -> Iterator[None]:
     except OSError as error:
         raise output_error(path, error) from error
 
-    # Only the holder of the lock knows that nobody is writing what looks like a leftover.
     try:
         with sole_writer(path):
+            # Under the lock, nobody can still be writing a file that looks left over.
             for folder in (path / "checkpoint", path / "model", path / RESULTS):
                 if folder.is_dir():
                     remove_leftovers(folder)
             yield
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # a folder that is not empty stays
             path.rmdir()
 
 
 def require_empty(path: Path) -> None:
-    """Raise OutputError if a locked run folder holds a run or other files."""
+    """Raise OutputError if a run folder holds anything besides its lock file."""
     inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
     if not inside:
         return
@@ -347,15 +349,18 @@ def require_empty(path: Path) -> None:
 
 
 def open_run_dir(path: Path, *, force: bool) -> None:
-    """Empty a locked run folder; ``force`` allows the files of an earlier run to be removed."""
+    """Make a locked run folder ready for a new run.
+
+    With ``force``, remove the files of an earlier run; otherwise raise OutputError if the folder is
+    not empty.
+    """
     if not force:
         require_empty(path)
-    # Files that do not belong to a run are never removed.
+    # Only files and folders of a run are removed, nothing else that lies in the folder.
     inside = {entry.name for entry in path.iterdir()}
-    run_names = [name for name in OWN_NAMES if name in inside]
+    earlier_run = [path / name for name in OWN_NAMES if name in inside]
     try:
-        for name in run_names:
-            entry = path / name
+        for entry in earlier_run:
             if entry.is_dir():
                 shutil.rmtree(entry)
             else:
@@ -364,18 +369,20 @@ def open_run_dir(path: Path, *, force: bool) -> None:
         raise output_error(path, error) from error
 
 
-def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -> str | None:
-    """Return a sentence if nobody can tell whether a result is of the model of its run, else None.
+def older_result(
+    run_dir: Path, run_digest: object, path: Path, result_digest: object
+) -> str | None:
+    """Return a remark if the model digests of a run and of its result cannot be compared, or None.
 
-    ``of_run`` and ``of_result`` are their digests of the model, which cannot be compared if only
-    one of them is of version 1.0.0.
+    They cannot be compared if only one of the two was made by simcse 1.0.0. ``path`` is the file of
+    the result.
     """
-    if is_older_digest(of_run, str(of_result)):
+    if is_older_digest(run_digest, str(result_digest)):
         return (
             f"{run_dir} {OLDER_DIGEST}, so whether {path} is of its model is not known; "
             "train it again"
         )
-    if is_older_digest(of_result, str(of_run)):
+    if is_older_digest(result_digest, str(run_digest)):
         return f"{path} {OLDER_DIGEST}; evaluate it again"
     return None
 
@@ -383,8 +390,9 @@ def older_result(run_dir: Path, of_run: object, path: Path, of_result: object) -
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     """Return a file name for a result from its suite and settings: ``sts-test-spearman-all``.
 
-    Pooler, precision and tasks are named only if they are not the usual ones. Results with the same
-    name have the same settings, but perhaps other data.
+    ``pooler`` is the usual pooler of the model, or None if there is none. The name has the pooler,
+    the precision and the tasks of the result only if they are not the usual ones. Results with the
+    same name have the same settings, but perhaps other data.
     """
     keys = ("suite", "benchmark", "split", "metric", "aggregation")
     parts = [str(result[key]) for key in keys if result.get(key) is not None]
@@ -395,7 +403,7 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     if result.get("regressor"):
         parts.append("regressor")
 
-    # How the sentences were encoded, where that is not the usual way.
+    # How the sentences were encoded, if not in the usual way.
     if pooler is not None and result["pooler"] != pooler:
         parts.append(result["pooler"])
     if result["precision"] != "fp32":
@@ -411,7 +419,7 @@ def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
         parts.append(str(result["postprocess"].get("name", "postprocess")))
         parts.append(_short_digest(result["postprocess"]))
 
-    # Tasks that are not a whole benchmark.
+    # The tasks, if they are not a whole benchmark; many of them would make the name too long.
     tasks = list(result["tasks"])
     if set(tasks) not in (set(STS_TASKS), set(TRANSFER_TASKS)):
         parts.append("+".join(tasks) if len(tasks) < 4 else _short_digest(tasks))
@@ -423,19 +431,20 @@ def _short_digest(value: Any) -> str:
 
 
 def short_names(sources: Sequence[str]) -> list[str]:
-    """Return a name for each source: its last part, or as many as tell it from the others.
+    """Return for each path the shortest end that no other path shares.
 
     ``runs/repeat/seed-1`` and ``runs/base/seed-1`` give ``repeat/seed-1`` and ``base/seed-1``.
     """
-    parts = [Path(source).parts for source in sources]
+    all_parts = [Path(source).parts for source in sources]
     names = []
-    for source, own_parts in zip(sources, parts, strict=True):
-        others = [other for other in parts if other != own_parts]
+    for source, parts in zip(sources, all_parts, strict=True):
+        others = [other for other in all_parts if other != parts]
         name = source
-        # Drop parts from the front as long as no other source ends in the same parts.
-        for n in range(len(own_parts), 0, -1):
-            if any(other[-n:] == own_parts[-n:] for other in others):
+        # Shorten the end until another path has the same end.
+        for n_parts in range(len(parts), 0, -1):
+            end = parts[-n_parts:]
+            if any(other[-n_parts:] == end for other in others):
                 break
-            name = Path(*own_parts[-n:]).as_posix()
+            name = Path(*end).as_posix()
         names.append(name)
     return names
