@@ -20,8 +20,8 @@ class Activation(NamedTuple):
     Attributes:
         function: returns a new tensor.
         in_place: changes its argument.
-        kind: number for the compiled kernels.
-        fused: its name and its algorithm in oneDNN, which applies it within a matrix product.
+        kind: the number by which compiled kernels know the activation.
+        fused: name and algorithm of the activation in oneDNN, which applies it in a matrix product.
     """
 
     function: Callable[[Tensor], Tensor]
@@ -66,7 +66,7 @@ class LoraLinear:
 
     @property
     def weight(self) -> Tensor:
-        """``W + scale B A``, with gradient to A and B."""
+        """``W + scale B A``; gradients flow to A and B."""
         return torch.addmm(self.base.weight, self.up, self.down, alpha=self.scale)
 
     @property
@@ -168,13 +168,13 @@ class Architecture:
 
     Attributes:
         layer: names of the parts of a layer, relative to the name of the layer.
-        prefix: in a checkpoint that also holds a head, the names of the encoder's tensors start
-            with it; None if only transformers can open the architecture.
+        prefix: start of the names of the encoder's tensors in a checkpoint that also holds a head;
+            None if only transformers can open the architecture.
         layers: name of the list of layers.
         activation: entry of the configuration that names the activation.
-        numbers_real_tokens: positions count real tokens only, starting at the padding id + 1; if
-            false, they count all tokens from 0.
-        has_relative_bias: attention scores depend on distances too, as in T5.
+        numbers_real_tokens: whether positions count real tokens only, from the padding id + 1;
+            otherwise they count all tokens, from 0.
+        has_relative_bias: whether attention scores depend on distances too, as in T5.
     """
 
     layer: LayerParts
@@ -186,8 +186,8 @@ class Architecture:
 
     def layer_names(self, index: int) -> LayerParts:
         """Return the full dotted names of the parts of layer ``index``."""
-        start = f"{self.layers}.{index}."
-        return LayerParts(*(None if name is None else start + name for name in self.layer))
+        prefix = f"{self.layers}.{index}."
+        return LayerParts(*(None if name is None else prefix + name for name in self.layer))
 
 
 _ROBERTA = Architecture(_BERT, prefix="roberta.", numbers_real_tokens=True)
@@ -201,9 +201,9 @@ ARCHITECTURES = {
     "mpnet": Architecture(_MPNET, numbers_real_tokens=True, has_relative_bias=True),
     "distilbert": Architecture(_DISTILBERT, layers="transformer.layer", activation="activation"),
 }
-"""The architectures by ``model_type``. One with BERT's layers needs no more than an entry here.
+"""The architectures by ``model_type``. An architecture with BERT's layers needs only an entry here.
 
-Whoever adds one changes the digest of its models if the entry has a prefix.
+A new entry with a prefix changes the digest of the models of its architecture.
 """
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
 EMBEDDING_NORM = "embeddings.LayerNorm"
@@ -218,7 +218,7 @@ def plain_prefix(model_type: Any) -> str | None:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None if a packed form would compute something else.
+    """Return the parts of a model, or None if a packed pass could not compute what the model does.
 
     Supported are the encoders of ``ARCHITECTURES`` with plain ``Linear`` and ``LayerNorm`` modules,
     or PEFT's plain LoRA around a ``Linear``. A model with another adapter has no packed form.
@@ -227,8 +227,9 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     if architecture is None or getattr(config, "is_decoder", False):
         return None
-    has_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
-    if getattr(config, architecture.activation) not in ACTIVATIONS or not has_absolute:
+    # BERT can also be configured with relative positions, which have no packed form.
+    is_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
+    if getattr(config, architecture.activation) not in ACTIVATIONS or not is_absolute:
         return None
     try:
         return _backbone_parts(backbone, config, architecture)
@@ -237,39 +238,43 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
 
 
 def _plain(module: nn.Module, kind: type[Any]) -> Any:
-    """Return the module if its type is exactly this one, not a subclass."""
+    """Return the module if its type is exactly ``kind``; raise TypeError otherwise."""
     if type(module) is not kind:
         raise TypeError(f"{type(module).__name__} in place of a plain {kind.__name__}")
     return module
 
 
-def _if_any(owner: nn.Module, name: str, kind: type[Any]) -> Any:
+def _plain_or_none(owner: nn.Module, name: str, kind: type[Any]) -> Any:
+    """Return the module ``name`` of ``owner``, of exactly this type, or None if there is none."""
     module = getattr(owner, name, None)
     return None if module is None else _plain(module, kind)
 
 
 def _linear(module: Any) -> Any:
-    """Return a plain linear layer, or a ``LoraLinear`` for PEFT's plain LoRA.
+    """Return a plain ``Linear`` unchanged, and PEFT's plain LoRA as a ``LoraLinear``.
 
-    PEFT is not imported for this; its layers are known by their attributes.
+    Other modules raise TypeError. PEFT is not imported: its layers are known by their attributes.
     """
     if type(module) is nn.Linear or not hasattr(module, "lora_A"):
         return _plain(module, nn.Linear)
-    (name,) = module.active_adapters
-    is_switched = module.merged or module.disable_adapters
-    has_more = module.lora_variant or module.lora_bias[name] or len(module.lora_A) > 1
-    if is_switched or has_more or not isinstance(module.lora_dropout[name], nn.Identity):
+    (name,) = module.active_adapters  # several adapters raise ValueError
+    is_off = module.merged or module.disable_adapters
+    is_extended = module.lora_variant or module.lora_bias[name] or len(module.lora_A) > 1
+    if is_off or is_extended or not isinstance(module.lora_dropout[name], nn.Identity):
         raise TypeError("more than plain LoRA")
     return LoraLinear(
-        _plain(module.base_layer, nn.Linear),
-        _plain(module.lora_A[name], nn.Linear).weight,
-        _plain(module.lora_B[name], nn.Linear).weight,
-        float(module.scaling[name]),
+        base=_plain(module.base_layer, nn.Linear),
+        down=_plain(module.lora_A[name], nn.Linear).weight,
+        up=_plain(module.lora_B[name], nn.Linear).weight,
+        scale=float(module.scaling[name]),
     )
 
 
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
-    """Return the modules of these names; raise TypeError if one is not of its plain type."""
+    """Return the modules of a layer by their dotted names.
+
+    Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands.
+    """
     parts: dict[str, Any] = {}
     for part, name in names._asdict().items():
         if name is None:
@@ -286,13 +291,14 @@ def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
 
 
 def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> BackboneParts:
+    """Return the parts of a model of this architecture; raise an error if one is not plain."""
     layers = backbone.get_submodule(architecture.layers).children()
     parts = tuple(_layer_parts(layer, architecture.layer) for layer in layers)
 
-    # The embeddings, and how positions are counted.
     embeddings = backbone.embeddings
     for name, module in embeddings.named_children():
-        if name not in _EMBEDDINGS and any(True for _ in module.parameters()):
+        # Parts without parameters, such as dropout, add nothing to the embeddings.
+        if name not in _EMBEDDINGS and next(module.parameters(), None) is not None:
             raise TypeError(f"embeddings with {name}, such as ERNIE's of tasks")
     first_position = 0
     pad_id = None
@@ -302,10 +308,10 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
     return BackboneParts(
         words=_plain(embeddings.word_embeddings, nn.Embedding),
         position_table=_plain(embeddings.position_embeddings, nn.Embedding),
-        segment_table=_if_any(embeddings, "token_type_embeddings", nn.Embedding),
+        segment_table=_plain_or_none(embeddings, "token_type_embeddings", nn.Embedding),
         embedding_norm=_plain(backbone.get_submodule(EMBEDDING_NORM), nn.LayerNorm),
         embedding_dropout=_plain(backbone.get_submodule(EMBEDDING_DROPOUT), nn.Dropout),
-        projection=_if_any(backbone, "embeddings_project", nn.Linear),
+        projection=_plain_or_none(backbone, "embeddings_project", nn.Linear),
         layers=parts,
         n_heads=int(config.num_attention_heads),
         activation=getattr(config, architecture.activation),

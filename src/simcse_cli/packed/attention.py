@@ -31,20 +31,21 @@ def attend(
     masks: Masks | None = None,
     relative_bias: RelativeBias | None = None,
 ) -> Tensor:
-    """Return the context ``(T, D)`` of attention within sentences, from ``(T, 3D)``.
+    """Return the context ``(T, D)`` of attention within sentences.
 
-    Tokens of no sentence get zeros. ``qkv`` holds queries, keys and values side by side, each with
-    its heads side by side. ``relative_bias`` maps a length L to a bias ``(n_heads, L, L)``, which
-    is added to the scaled scores.
+    Tokens of no sentence get zeros. ``qkv``, ``(T, 3D)``, holds queries, keys and values side by
+    side, each with its heads side by side. ``dropout`` is the probability to drop an attention
+    weight; without ``masks`` none is dropped. ``relative_bias`` maps a length L to a bias
+    ``(n_heads, L, L)``, which is added to the scaled scores.
     """
     context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
     end = 0
     for block in tokens.rows(qkv):
         bias = None if relative_bias is None else relative_bias(block.shape[1])
-        for part, dtype in _products(block):
+        for part, dtype in _parts_with_dtype(block):
             part_context = _attend_block(part, dtype, n_heads, bias, dropout, masks)
             start = end
-            end += part.shape[0] * part.shape[1]
+            end += part.shape[0] * part.shape[1]  # rows times tokens per row
             context[start:end].view(part_context.shape).copy_(part_context)
     context[end:] = 0
     return context
@@ -55,7 +56,7 @@ def attend_from_first(
 ) -> tuple[Tensor, Tensor]:
     """Return the states of first tokens ``(R, H)`` and their context ``(R, D)``.
 
-    Up to rounding, the context is that of ``attend``. It takes about D / n_heads times fewer
+    Up to rounding, the context is that of ``attend``, but it takes about D / n_heads times fewer
     operations, since only first tokens are multiplied by weight matrices. In one head, let x_j be
     the states of a sentence, q the query of its first token, a_j the attention weights, K and k the
     weight and bias of the key layer, and V and v those of the value layer. Then
@@ -63,7 +64,8 @@ def attend_from_first(
         score of x_j:  q . (K x_j + k) = (K^T q) . x_j + q . k
         context:       sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j
 
-    ``states`` ``(T, H)`` are the input of the linear layers, in the type of matrix products.
+    ``states``, ``(T, H)``, are the input of the linear layers ``linears``, in the type of matrix
+    products. ``layer`` gives the number of heads, the dropout and the relative bias.
     """
     n_heads = layer.n_heads
     first = states.index_select(0, tokens.first_tokens())
@@ -72,16 +74,17 @@ def attend_from_first(
     key = linears.key.weight.view(n_heads, head_width, -1)
     value = linears.value.weight.view(n_heads, head_width, -1)
 
-    # K^T q ``(R, n_heads, H)`` and q . k ``(R, n_heads)``. The softmax ignores q . k, which is the
-    # same for all tokens of a sentence, but distributed training needs every gradient.
-    by_head = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
-    folded = torch.bmm(by_head, key).transpose(0, 1)
-    offset = by_head.new_zeros(len(first), n_heads)
+    # Queries are K^T q, ``(R, n_heads, H)``, and offsets are q . k, ``(R, n_heads)``, both scaled.
+    # The softmax ignores an offset, which is the same for all tokens of a sentence, but distributed
+    # training needs the gradient of every parameter.
+    scaled = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
+    queries = torch.bmm(scaled, key).transpose(0, 1)
+    offsets = scaled.new_zeros(len(first), n_heads)
     if linears.key.bias is not None:
-        offset = torch.bmm(by_head, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
+        offsets = torch.bmm(scaled, linears.key.bias.view(n_heads, head_width, 1)).squeeze(-1).t()
 
     # Apply V to the mixed states, sum_j a_j x_j, and v to the sums of the weights, sum_j a_j.
-    mixed, sums = _mix_states(states, tokens, folded, offset, layer, masks)
+    mixed, sums = _mix_states(states, tokens, queries, offsets, layer, masks)
     context = torch.bmm(mixed.transpose(0, 1), value.transpose(1, 2))
     if linears.value.bias is not None:
         bias = linears.value.bias.view(n_heads, 1, head_width)
@@ -112,7 +115,8 @@ def _mix_states(
     for block, query, offset in zip(blocks, queries_by_block, offsets_by_block, strict=True):
         scores = torch.baddbmm(offset, query, block.transpose(1, 2))
         if layer.relative_bias is not None:
-            scores = scores + layer.relative_bias(block.shape[1])[:, 0]
+            bias = layer.relative_bias(block.shape[1])  # for the scores of all tokens
+            scores = scores + bias[:, 0]
         weights = _softmax(scores)
         if masks is not None and layer.dropout > 0:
             mask, scale = masks.keep(weights, layer.dropout)
@@ -122,13 +126,13 @@ def _mix_states(
     return torch.cat(mixed), torch.cat(sums)
 
 
-def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield a block ``(n_rows, L, 3D)`` in parts of its rows, each with the type of its products.
+def _parts_with_dtype(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
+    """Yield parts of the rows of a block ``(n_rows, L, 3D)``, and the type to multiply each in.
 
     On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. In
     inference, a part therefore has one of two sizes, which depend on L alone, and the remaining
-    rows are computed in float32. So memory does not grow with the input. With a gradient, parts
-    would cost copies, so everything is computed in float32.
+    rows are computed in float32, so that memory does not grow with the input. With a gradient,
+    parts would cost copies, so everything is computed in float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype
@@ -136,8 +140,9 @@ def _products(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     start = 0
     if not block.requires_grad:
         n_cached = _CACHED_TOKENS // block.shape[1]
-        size = 1 << max(n_cached.bit_length() - 1, 0)  # a power of two, at most n_cached or 1
-        # As many parts of the full size as there are, then quarters of it.
+        # The largest power of two that is at most n_cached, or 1.
+        size = 1 << max(n_cached.bit_length() - 1, 0)
+        # As many parts of the full size as there are, then parts of a quarter of it, if not 0.
         for n_rows in (size, size // 4):
             while 0 < n_rows <= len(block) - start:
                 yield block[start : start + n_rows], block.dtype
@@ -156,7 +161,8 @@ def _attend_block(
 ) -> Tensor:
     """Return the context ``(n_rows, L, n_heads, D / n_heads)`` of a block ``(n_rows, L, 3D)``.
 
-    The products are computed in ``dtype``.
+    The products are computed in ``dtype``. ``bias``, ``(n_heads, L, L)``, is added to the scaled
+    scores.
     """
     n_rows, length, width = block.shape
     head_width = width // (3 * n_heads)
@@ -168,15 +174,16 @@ def _attend_block(
         bias = bias.to(query.dtype).repeat(n_rows, 1, 1)
     if dropout == 0:
         masks = None
+    # PyTorch's fused attention is faster for long sentences, but does not take our masks.
     if length >= CPU_CONSTANTS[cpu_kind()].fused_from and masks is None:
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
     else:
-        # With beta = 0, baddbmm reads nothing of its first argument but the type.
+        # With beta = 0, baddbmm adds nothing, and reads only the type of its first argument.
         nothing = query.new_zeros(1, 1, 1)
-        base = nothing if bias is None else bias
+        summand = nothing if bias is None else bias
+        beta = 0 if bias is None else 1
         alpha = 1 / math.sqrt(head_width)
-        beta = int(bias is not None)
-        scores = torch.baddbmm(base, query, key.transpose(1, 2), beta=beta, alpha=alpha)
+        scores = torch.baddbmm(summand, query, key.transpose(1, 2), beta=beta, alpha=alpha)
         weights = _softmax(scores)
         if masks is None:
             context = torch.bmm(weights, value)
@@ -187,11 +194,14 @@ def _attend_block(
 
 
 def _softmax(scores: Tensor) -> Tensor:
-    """Return the softmax over the last axis, computed at least in float32."""
+    """Return the softmax over the last axis, in the type of the scores.
+
+    It is computed in float32, or in the type of the scores if that is more precise.
+    """
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if scores.shape[-1] >= _VECTOR_ROW:
         return torch.softmax(scores, -1, dtype=dtype).to(scores.dtype)
-    # For shorter rows, the steps of a softmax one by one are faster.
+    # For shorter rows, it is faster to compute the steps of a softmax one by one.
     wide = scores.to(dtype)
     weights = (wide - wide.amax(-1, keepdim=True).detach()).exp_()
     return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)

@@ -54,7 +54,13 @@ MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
 
 
 class PackedPath(NamedTuple):
-    """How one forward pass is computed; ``halves`` of the sentences, if given, run side by side."""
+    """How one forward pass is computed.
+
+    Attributes:
+        layers: the layers, with weights as the operators take them.
+        make_operators: makes the operators of the pass, or those of one half of it.
+        halves: two parts of the sentences, to be computed side by side; None for a single pass.
+    """
 
     layers: list[Layer]
     make_operators: MakeOperators
@@ -63,7 +69,13 @@ class PackedPath(NamedTuple):
 
 @dataclass
 class PackedBackbone:
-    """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters."""
+    """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters.
+
+    Attributes:
+        use_kernels: whether to train with compiled kernels; None if it depends on where they save
+            time.
+        nested: whether attention over all sentences is one call.
+    """
 
     backbone: nn.Module
     parts: BackboneParts
@@ -76,11 +88,14 @@ class PackedBackbone:
 
     @property
     def max_tokens(self) -> int:
-        """Largest number of tokens in a sentence, which is the number of positions of the model."""
+        """The largest number of tokens that a sentence may have: the positions of the model."""
         return self.parts.position_table.num_embeddings - self.parts.first_position
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
-        """Return rows of token ids end to end, with this architecture's positions; see ``pack``."""
+        """Return rows of token ids end to end, with this architecture's positions.
+
+        The number of tokens is rounded up to a multiple of ``multiple``.
+        """
         parts = self.parts
         tokens = pack(
             rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple
@@ -88,11 +103,13 @@ class PackedBackbone:
         return tokens.to(parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
-        """Return operators and layers for inference, which the first call makes.
+        """Return operators and layers for inference with matrix products in ``dtype``.
 
-        The first call must come before threads share the model.
+        The first call makes them, so it must come before threads share the model. The default type
+        is autocast's if that is on, else the type of the parameters.
         """
-        dtype = dtype or self._default_dtype()
+        if dtype is None:
+            dtype = self._default_dtype()
         prepared = _PREPARED.setdefault(self.backbone, {})
         if dtype not in prepared and dtype is torch.int8:
             prepared[dtype] = self._quantized()
@@ -102,19 +119,19 @@ class PackedBackbone:
 
     @torch.no_grad()
     def _quantized(self) -> Prepared:
-        """Return operators and layers in 8-bit integers.
+        """Return operators and layers with products of 8-bit integers.
 
-        A pass over random sub-words measures how large each channel of their inputs is.
+        A pass over random sub-words measures how large each channel of the products' inputs is.
         """
         layers = read_layers(self.parts, torch.float32, merged=True)
         length = min(_SAMPLED_LENGTH, self.max_tokens)
         n_rows = _SAMPLED_TOKENS // length
-        drawn = np.random.default_rng(0).integers(
-            self.parts.words.num_embeddings, size=(n_rows, length)
-        )
-        tokens = self.pack(drawn.tolist())
+        n_words = self.parts.words.num_embeddings
+        token_ids = np.random.default_rng(0).integers(n_words, size=(n_rows, length))
+        tokens = self.pack(token_ids.tolist())
         recording = RecordingOperators(self.parts.activation)
-        run_layers(recording, layers, self._embed(tokens, None), tokens, wanted=())
+        embedded = self._embed(tokens, masks=None)
+        run_layers(recording, layers, embedded, tokens, wanted=())  # only to record
         operators = QuantizedOperators(torch.float32, self.parts.activation)
         return operators, quantized(layers, recording.seen)
 
@@ -132,9 +149,9 @@ class PackedBackbone:
 
         Args:
             tokens: from ``pack``.
-            layers: which states to return, negative numbers from the end.
-            dtype: arithmetic of the matrix products; the default is autocast's if that is on, else
-                the parameters'. States between the products keep the type of the parameters.
+            layers: numbers of the states to return; negative numbers count from the end.
+            dtype: type of the matrix products; the default is autocast's if that is on, else that
+                of the parameters. States between the products keep the type of the parameters.
 
         Returns:
             One tensor for each of ``layers``.
@@ -148,8 +165,9 @@ class PackedBackbone:
     ) -> Tensor:
         """Return the last layer's state of each sentence's first token, ``(R, H)`` in packed order.
 
-        The last layer multiplies only first tokens by its weights (``attend_from_first``), which
-        saves nearly all of its work.
+        Matrix products are in ``dtype``; the default is autocast's type if that is on, else that
+        of the parameters. The last layer multiplies only first tokens by its weights, which saves
+        nearly all of its work.
         """
         return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
@@ -161,11 +179,12 @@ class PackedBackbone:
         wanted: Collection[int],
         first_only: bool = False,
     ) -> dict[int, Tensor]:
-        """Return the states after the wanted layers.
+        """Return the states after the wanted layers, by the number of the layer.
 
         With ``first_only``, the states of the last layer are those of first tokens alone.
         """
-        dtype = dtype or self._default_dtype()  # before autocast is switched off
+        if dtype is None:  # asked before autocast is switched off
+            dtype = self._default_dtype()
         with torch.autocast(tokens.ids.device.type, enabled=False):
             masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
@@ -173,31 +192,32 @@ class PackedBackbone:
             first = None
             if first_only and not self.nested:
                 first = query_key_value(self.parts)
+            # Without a layer to run (0 is for the embeddings), there is nothing to split.
             if path.halves is not None and max(wanted) > 0:
                 return self._run_halves(embedded, path, first, sorted(set(wanted)))
-            operators = path.make_operators(masks, None)
+            operators = path.make_operators(masks, None)  # gradients are not queued
             kept = run_layers(operators, path.layers, embedded, tokens, wanted=wanted, first=first)
         if first_only and self.nested:  # nested attention gives the states of all tokens
             kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
         return kept
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
-        """Return how the model, in its present mode, computes these tokens in ``dtype``.
+        """Return how the model, in its present mode, computes these tokens, in ``dtype``.
 
         The path makes operators from dropout masks and from a function that queues gradients of
-        weights. Only compiled operators need that function; those of inference need neither.
+        weights. Only compiled operators use that function; operators for inference use neither.
         """
         parts = self.parts
         activation = parts.activation
-        is_live = torch.is_grad_enabled() or self.backbone.training
-        if is_live:
+        is_training = torch.is_grad_enabled() or self.backbone.training
+        if is_training:
             forget_prepared(self.backbone)  # the weights may change after this pass
         if self.nested:
             # Weights are cast in every pass: checking whether they have changed would wait for the
             # GPU.
-            layers = read_layers(parts, dtype, merged=not is_live)
+            layers = read_layers(parts, dtype, merged=not is_training)
             return PackedPath(layers, lambda masks, _: NestedOperators(dtype, activation, masks))
-        if not is_live:
+        if not is_training:
             operators, layers = self.prepare(dtype)
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self.backbone)
@@ -215,9 +235,9 @@ class PackedBackbone:
         self, embedded: Tensor, path: PackedPath, first: QueryKeyValue | None, wanted: Sequence[int]
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, with both halves computed side by side."""
-        halves = path.halves or ()
+        halves = path.halves or ()  # not None here
         masks = [self._draw_masks() for _ in halves]
-        numbers = [number for number in wanted if number > 0]
+        numbers = [number for number in wanted if number > 0]  # 0 is for the embeddings
 
         def run(
             share: int,
@@ -227,11 +247,12 @@ class PackedBackbone:
         ) -> list[Tensor]:
             """Return the wanted states of one half; ``start`` holds its embedded tokens."""
             operators = path.make_operators(masks[share], queue_weight_gradient)
-            layers, share_first = parameters
+            layers, share_first = parameters  # in place of those outside, for the half's own graph
             # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             tokens = halves[share]
             kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=share_first)
+            # Without the added rows.
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]
@@ -242,18 +263,22 @@ class PackedBackbone:
         return kept
 
     def compiles(self, dtype: torch.dtype) -> bool:
-        """Tell whether a split training pass uses compiled kernels."""
+        """Tell whether a training pass in two halves, in ``dtype``, uses compiled kernels."""
         if self.use_kernels is False or not can_compile(self.parts, dtype):
             return False
         if self.use_kernels:
             return True
-        # On other processors than x86, the kernels were not measured.
-        pays = is_x86() and torch.get_num_threads() <= _MOST_THREADS
-        return pays and kernels.is_installed() and kernels.can_load()
+        # On processors other than x86, the kernels were not measured.
+        saves_time = is_x86() and torch.get_num_threads() <= _MOST_THREADS
+        return saves_time and kernels.is_installed() and kernels.can_load()
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return a note for the user before a training pass over this many tokens, or None."""
+        """Return what to tell the user of compiled kernels before training, or None.
+
+        ``n_tokens`` is the number of tokens in a training pass.
+        """
         dtype = self.parts.words.weight.dtype
+        # In these cases, kernels are not used.
         if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self.parts, dtype):
             return None
         if not kernels.is_installed():
@@ -263,6 +288,7 @@ class PackedBackbone:
         return None if kernels.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:
+        """Return autocast's type if that is on, else the type of the parameters."""
         weight = self.parts.words.weight
         if torch.is_autocast_enabled(weight.device.type):
             return torch.get_autocast_dtype(weight.device.type)
@@ -299,10 +325,10 @@ def packed_backbone(
 ) -> PackedBackbone | None:
     """Return the packed form of a model, or None if its architecture or configuration has none.
 
-    This is cheap enough for every forward pass: nothing is copied, and weights prepared for
+    The call is cheap enough for every forward pass: nothing is copied, and weights prepared for
     inference are kept between calls. ``use_kernels`` turns compiled kernels on or off; by default
-    they are used where they are installed and faster. With ``nested``, attention over all sentences
-    is one call, on any device; without, there is one call per sentence length, on a CPU.
+    they are used where they are installed and faster. If ``nested``, attention over all sentences
+    is one call, on any device; otherwise there is one call per sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     if parts is None:
@@ -311,7 +337,7 @@ def packed_backbone(
 
 
 def forget_prepared(backbone: nn.Module) -> None:
-    """Free what was prepared from the weights of a model, as these have changed or will change."""
+    """Free what inference prepared from a model's weights; call it when these change."""
     _PREPARED.pop(backbone, None)
 
 
@@ -326,10 +352,10 @@ def run_layers(
 ) -> dict[int, Tensor]:
     """Return the states ``(T, H)`` after the wanted layers, by number; 0 is for the embeddings.
 
-    If ``first`` is given, the last layer attends from first tokens only, by these linear layers,
-    and its states are ``(R, H)``.
+    ``states`` are the embeddings. If ``first`` is given, the last layer uses these query, key and
+    value layers and attends from first tokens only, so its states are ``(R, H)``.
     """
-    # ``states`` is the input of the next sum, and ``x`` is that of the next product.
+    # From here on, ``states`` is the input of the next sum, and ``x`` is that of the next product.
     kept = {0: states} if 0 in wanted else {}
     x = states
     for number, layer in enumerate(layers, 1):

@@ -17,7 +17,7 @@ from simcse_cli.packed.tokens import PackedTokens
 
 
 def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
-    """Tell whether the compiled kernels can compute these layers.
+    """Tell whether the compiled kernels can compute these layers, with products in ``dtype``.
 
     The kernels need float32 parameters, and products in float32 or bfloat16. The width of a head
     must be a multiple of 16, and all heads together must have the width of the states. There must
@@ -25,18 +25,18 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
     """
     if dtype not in (torch.float32, torch.bfloat16) or parts.relative_bias is not None:
         return False
-    width, n_inputs = parts.layers[0].query.weight.shape
-    if n_inputs != width or width % (parts.n_heads * kernels.LANES):
+    width, states_width = parts.layers[0].query.weight.shape
+    if width != states_width or width % (parts.n_heads * kernels.LANES) != 0:
         return False
-    return all(_fits(module) for module in chain.from_iterable(parts.layers))
+    return all(_suits_kernels(module) for module in chain.from_iterable(parts.layers))
 
 
-def _fits(module: nn.Module | LoraLinear | None) -> bool:
-    """Tell whether the parameters of a part are float32; a norm must have a weight and a bias."""
+def _suits_kernels(module: nn.Module | LoraLinear | None) -> bool:
+    """Tell whether a part has float32 parameters and, if a norm, a weight and a bias."""
     if module is None:
         return True
     if isinstance(module, LoraLinear):
-        module = module.base
+        module = module.base  # PyTorch computes LoRA's factors
     if isinstance(module, nn.LayerNorm) and (module.weight is None or module.bias is None):
         return False
     return all(parameter.dtype is torch.float32 for parameter in module.parameters())
@@ -45,8 +45,9 @@ def _fits(module: nn.Module | LoraLinear | None) -> bool:
 class CompiledOperators(Operators):
     """The operators as compiled kernels, forward and backward; ``pool`` lends memory for results.
 
-    Products are in float32 or bfloat16, everything else is in float32. ``queue_weight_gradient``
-    takes the gradients of weights, see ``kernels.operators.Linear``.
+    Products are in ``dtype``, float32 or bfloat16, everything else is in float32. If
+    ``queue_weight_gradient`` is given, the backward pass calls it instead of returning gradients
+    of weights.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class CompiledOperators(Operators):
     ) -> None:
         self._kernels = kernels.load_operators()
         super().__init__(dtype, activation, masks)
-        self._kind = ACTIVATIONS[activation].kind
+        self._activation_kind = ACTIVATIONS[activation].kind
         self._pool = pool
         self._queue_gradient = queue_weight_gradient
         # Without dropout the kernels draw nothing, but they take a stream all the same.
@@ -68,16 +69,16 @@ class CompiledOperators(Operators):
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         product = self._product(x, layer.qkv)
         groups = np.array(tokens.groups, dtype=np.int64)
-        drawing = self._drawing(layer.dropout)
+        last_arguments = self._last_arguments(layer.dropout)
         context: Tensor = self._kernels.BiasAttend.apply(
-            product, _bias(layer.qkv), groups, layer.n_heads, *drawing
+            product, _bias(layer.qkv), groups, layer.n_heads, *last_arguments
         )
         return context
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         product = self._product(x, up)
         activated: Tensor = self._kernels.BiasActivation.apply(
-            product, _bias(up), self._kind, self._pool
+            product, _bias(up), self._activation_kind, self._pool
         )
         return activated
 
@@ -89,19 +90,23 @@ class CompiledOperators(Operators):
             end.norm.weight,
             _bias(end.norm),
             end.epsilon,
-            *self._drawing(end.dropout),
+            *self._last_arguments(end.dropout),
         )
         return normed
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
+        """Return the output of a linear layer without its bias, which the kernels add."""
         x = x.to(self._dtype)
         product: Tensor = self._kernels.Linear.apply(
             x, linear.weight, self._pool, self._queue_gradient
         )
         return add_low_rank(product, x, linear)
 
-    def _drawing(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
-        """Return the last arguments of a kernel: threshold and stream of dropout, and the pool."""
+    def _last_arguments(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
+        """Return the last arguments of a kernel: threshold and stream of dropout, and the pool.
+
+        ``dropout`` is the probability to drop.
+        """
         threshold = kernels.NO_DROPOUT
         if self._masks is not None and dropout > 0:
             threshold = drop_threshold(dropout)

@@ -12,7 +12,8 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
 def drop_threshold(p: float) -> int:
-    """Return how many of the 2^16 values of a random draw drop an element with probability p."""
+    """Return how many of the 2^16 values of a draw drop an element, for a dropout probability p."""
+    # At least one value keeps the element, so that the scale of kept elements is finite.
     return min(round(p * _RESOLUTION), _RESOLUTION - 1)
 
 
@@ -20,10 +21,10 @@ class Masks(Protocol):
     """The dropout masks of one forward pass."""
 
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
-        """Return a dropout mask, and the scale of the kept elements.
+        """Return a dropout mask for the dropout probability p, and the scale of kept elements.
 
         The mask has independent ones and zeros, and the shape and type of ``like``. The scale is
-        one divided by the probability of a one.
+        1 divided by the probability of a one.
         """
 
 
@@ -42,8 +43,8 @@ class DropoutMasks:
     enough to restore the state of PyTorch's generator, as a resumed run, cached gradients and
     activation checkpointing do.
 
-    A probability p is rounded to the nearest multiple q of 2^-16 (0.1 to 0.100006). Kept values are
-    scaled by 1 / (1 - q) in the arithmetic of the addition or product that follows, so the
+    A probability p is rounded to the nearest multiple q of 2^-16: 0.1 becomes 0.100006. Kept values
+    are scaled by 1 / (1 - q) in the arithmetic of the addition or product that follows, so the
     expectation is exact. In bfloat16, ``F.dropout`` would round the factor 1.1111 to 1.1094.
 
     Attributes:
@@ -59,7 +60,7 @@ class DropoutMasks:
     def keep(self, like: Tensor, p: float) -> tuple[Tensor, float]:
         threshold = drop_threshold(p)
         n_draws = like.numel()
-        words = self._draw(-(-n_draws // DRAWS_A_WORD))
+        words = self._draw(-(-n_draws // DRAWS_A_WORD))  # rounded up
         draws = torch.from_numpy(words.view(np.int16))[:n_draws]
         # The draws are read as signed numbers, so the threshold is shifted by 2^15.
         lowest_kept = threshold - _RESOLUTION // 2
@@ -79,16 +80,18 @@ class DropoutMasks:
 
 
 def active_probability(dropout: nn.Dropout | None) -> float:
-    """Return the probability of a dropout module in its present mode."""
+    """Return the probability with which a module drops elements: 0 outside training mode."""
     return dropout.p if dropout is not None and dropout.training else 0.0
 
 
 def add_dropped(residual: Tensor, update: Tensor, p: float, masks: Masks | None) -> Tensor:
-    """Return ``residual + dropout(update)``; nothing is dropped without masks or with p = 0.
+    """Return ``residual + dropout(update)``, with dropout probability p.
 
-    Without a gradient, the sum may be written into the memory of ``update``.
+    Without masks nothing is dropped. If ``update`` needs no gradient, the sum may be written into
+    its memory.
     """
     if masks is None or p == 0:
+        # A sum in place would overwrite what the gradient needs, and keep the type of ``update``.
         if update.requires_grad or update.dtype is not residual.dtype:
             return residual + update
         return update.add_(residual)

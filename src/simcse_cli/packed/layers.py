@@ -15,9 +15,9 @@ from simcse_cli.packed.dropout import active_probability
 
 
 class LowRank(NamedTuple):
-    """Factors whose product LoRA adds to a layer: ``(x down^T) up^T``.
+    """LoRA's factors for a linear layer; they add ``(x down^T) up^T`` to its output.
 
-    The scale is included in ``up``.
+    LoRA's scale is included in ``up``.
     """
 
     down: Tensor
@@ -25,7 +25,7 @@ class LowRank(NamedTuple):
 
 
 class LinearWeights(NamedTuple):
-    """Weight and bias of a linear layer, and its LoRA factors while it is trained by LoRA."""
+    """Weight and bias of a linear layer; LoRA's factors, if any, are not merged into the weight."""
 
     weight: Tensor
     bias: Tensor | None
@@ -90,7 +90,7 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 
 
 def query_key_value(parts: BackboneParts) -> QueryKeyValue:
-    """Return query, key and value of the last layer, with LoRA merged into the weights."""
+    """Return the last layer's query, key and value layers, with LoRA merged into the weights."""
     last = parts.layers[-1]
     linears = (last.query, last.key, last.value)
     return QueryKeyValue(*(LinearWeights(linear.weight, linear.bias) for linear in linears))
@@ -103,23 +103,24 @@ def read_layers(
     *,
     merged: bool = False,
 ) -> list[Layer]:
-    """Return the layers of a model with weights of products in ``dtype``; gradients flow through.
+    """Return the layers of a model; gradients flow through them to its parameters.
 
-    On a CPU, ``pool`` lends memory for copies of weights and for their gradients. ``merged`` merges
-    LoRA into the weights instead of keeping its factors.
+    The weights of matrix products are in ``dtype``. On a CPU, ``pool`` lends memory for copies of
+    weights and for their gradients. ``merged`` merges LoRA into the weights instead of keeping its
+    factors.
     """
-    # The weights of each product, four per layer: query, key and value are one product.
+    # The linear layers of each product, four products per layer: query, key and value are one.
     products: list[list[LinearWeights]] = []
     for layer in parts.layers:
         attention = (layer.query, layer.key, layer.value)
-        for linears in (attention, (layer.out_proj,), (layer.up,), (layer.down,)):
-            products.append([_parameters(linear, dtype, merged=merged) for linear in linears])
+        for modules in (attention, (layer.out_proj,), (layer.up,), (layer.down,)):
+            products.append([_parameters(module, dtype, merged=merged) for module in modules])
     weights = [[linear.weight for linear in linears] for linears in products]
-    joined = map(_side_by_side, products, _copied(weights, dtype, pool))
+    joined = map(_side_by_side, products, _stacked(weights, dtype, pool))
 
     layers = []
     for layer in parts.layers:
-        qkv, out, up, down = itertools.islice(joined, 4)
+        qkv, out, up, down = itertools.islice(joined, 4)  # the next four
         layers.append(
             Layer(
                 qkv=qkv,
@@ -142,7 +143,10 @@ def _residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | N
 def _parameters(
     linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool
 ) -> LinearWeights:
-    """Return the parameters of a linear layer; its LoRA factors, if any, are in ``dtype``."""
+    """Return the parameters of a linear layer, in their own type, and LoRA's factors in ``dtype``.
+
+    If ``merged``, LoRA is merged into the weight instead.
+    """
     if merged or isinstance(linear, nn.Linear):
         return LinearWeights(linear.weight, linear.bias)
     lora = LowRank(linear.down.to(dtype), (linear.scale * linear.up).to(dtype))
@@ -150,9 +154,13 @@ def _parameters(
 
 
 def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWeights:
-    """Return one linear layer with the stacked ``weight`` that gives all outputs side by side."""
+    """Return linear layers as one, which gives their outputs side by side.
+
+    ``weight`` holds their weights, stacked.
+    """
     if len(linears) == 1:
         return linears[0]._replace(weight=weight)
+    # Either all of them have a bias or none has.
     biases = [linear.bias for linear in linears if linear.bias is not None]
     bias = torch.cat(biases) if biases else None
     if all(linear.lora is None for linear in linears):
@@ -163,21 +171,22 @@ def _side_by_side(linears: Sequence[LinearWeights], weight: Tensor) -> LinearWei
     for linear in linears:
         # Without LoRA, the factors have rank 0: down ``(0, D_in)`` and up ``(D_out, 0)``.
         no_lora = LowRank(weight[:0], weight.new_zeros(len(linear.weight), 0))
-        down, up = linear.lora or no_lora
+        down, up = no_lora if linear.lora is None else linear.lora
         downs.append(down)
         ups.append(up)
     all_ups = torch.block_diag(*ups)  # type: ignore[no-untyped-call]
     return LinearWeights(weight, bias, LowRank(torch.cat(downs), all_ups))
 
 
-def _copied(
+def _stacked(
     groups: Sequence[Sequence[Tensor]], dtype: torch.dtype, pool: BufferPool | None
 ) -> Sequence[Tensor]:
-    """Return the matrices of each group, stacked and in ``dtype``.
+    """Return one matrix for each group: the matrices of the group, stacked and in ``dtype``.
 
-    A group of one matrix that has this type already is not copied.
+    A group of one matrix that has this type already is not copied. On a CPU, ``pool``, if given,
+    lends memory for the copies and their gradients.
     """
-    weights = [group[0] for group in groups]
+    weights = [group[0] for group in groups]  # copies replace some of them
     to_copy = [i for i, group in enumerate(groups) if len(group) > 1 or group[0].dtype is not dtype]
     if pool is None or weights[0].device.type != "cpu":
         for i in to_copy:
@@ -192,7 +201,10 @@ def _copied(
 
 
 class _Cast(torch.autograd.Function):
-    """Copies of groups of matrices, each group stacked and in another type, made on all cores."""
+    """One copy for each group of matrices, stacked and in ``dtype``, made on all cores.
+
+    The groups follow each other in ``matrices``; ``n_matrices`` are their sizes.
+    """
 
     @staticmethod
     def forward(
@@ -207,12 +219,12 @@ class _Cast(torch.autograd.Function):
             return out
 
         ctx.pool = pool
-        ctx.dtype = matrices[0].dtype
+        ctx.gradient_dtype = matrices[0].dtype
         remaining = iter(matrices)
         groups = [list(itertools.islice(remaining, n)) for n in n_matrices]
         ctx.n_rows = [list(map(len, group)) for group in groups]
         copies = list(map_on_cores(copy, groups))
-        # Without this, a copy of frozen weights would need a gradient, too.
+        # Copies of frozen weights are marked; else they would need a gradient, too.
         frozen = []
         for out, group in zip(copies, groups, strict=True):
             if not any(matrix.requires_grad for matrix in group):
@@ -225,19 +237,25 @@ class _Cast(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *d_outs: Tensor | None) -> tuple[Tensor | None, ...]:
         @torch.no_grad()  # map_on_cores enables gradients
-        def copy(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
+        def split(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
+            """Return the gradient of each matrix of a group, from the gradient of the copy."""
             d_out, n_rows = group
             if d_out is None:
                 return [None] * len(n_rows)
-            parts = torch.split(d_out, n_rows)
-            return [ctx.pool.tensor(tuple(part.shape), ctx.dtype).copy_(part) for part in parts]
+            gradients: list[Tensor | None] = []
+            for part in torch.split(d_out, n_rows):
+                gradient = ctx.pool.tensor(tuple(part.shape), ctx.gradient_dtype)
+                gradients.append(gradient.copy_(part))
+            return gradients
 
         groups = list(zip(d_outs, ctx.n_rows, strict=True))
-        return None, None, None, *itertools.chain.from_iterable(map_on_cores(copy, groups))
+        d_matrices = itertools.chain.from_iterable(map_on_cores(split, groups))
+        return None, None, None, *d_matrices  # dtype, pool and n_matrices have no gradient
 
 
 def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
     """Return ``table(ids)``, ``(T, H)``; on a CPU, ``pool`` lends the memory of the gradient."""
+    # The table's special options are left to PyTorch.
     is_plain = not table.sparse and not table.scale_grad_by_freq and table.max_norm is None
     if not is_plain or ids.device.type != "cpu":
         rows: Tensor = table(ids)
@@ -247,7 +265,7 @@ def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
 
 
 class _LookUp(torch.autograd.Function):
-    """Rows of an embedding table, with the gradient of the whole table in memory of a pool."""
+    """Rows of an embedding table; a pool lends the memory for the gradient of the whole table."""
 
     @staticmethod
     def forward(

@@ -27,7 +27,7 @@ _EXPECTED_ROWS = 2048
 
 
 class Operators:
-    """The operators of a layer in PyTorch; each starts with its matrix product, in ``dtype``."""
+    """The operators of a layer in PyTorch; each starts with a matrix product, in ``dtype``."""
 
     def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
         self._dtype = dtype
@@ -35,7 +35,7 @@ class Operators:
         self._masks = masks
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
-        """Return the context of attention within sentences, ``(T, D)``, of states ``(T, H)``."""
+        """Return the context ``(T, D)`` of attention within sentences, from states x ``(T, H)``."""
         return attend(
             self._linear(x, layer.qkv),
             tokens,
@@ -48,11 +48,14 @@ class Operators:
     def attend_from_first(
         self, x: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer
     ) -> tuple[Tensor, Tensor]:
-        """Return the states of first tokens and their context; see ``attention``."""
+        """Return the states of first tokens, ``(R, H)``, and their attention context, ``(R, D)``.
+
+        ``linears`` give query, key and value in place of ``layer.qkv``.
+        """
         return attend_from_first(x, tokens, linears, layer, self._masks)
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
-        """Return ``f(up(x))``, ``(T, F)``."""
+        """Return ``f(up(x))``, ``(T, F)``, with the activation f."""
         product = self._linear(x, up)
         activation = ACTIVATIONS[self._activation]
         if product.requires_grad:  # the backward pass needs the product itself
@@ -60,16 +63,21 @@ class Operators:
         return activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))`` twice: for the next sum and product."""
+        """Return ``norm(states + dropout(linear(x)))`` twice, with the parts of ``end``.
+
+        The first result is for the next sum, the second for the next product. In compiled kernels,
+        their types differ.
+        """
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
 
     def arrange(self, weight: Tensor) -> Tensor:
-        """Return a weight ``(D_out, D_in)`` in the layout that these operators take."""
+        """Return a weight ``(D_out, D_in)`` in the layout in which these operators take it."""
         return weight
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
+        """Return the output of a linear layer, with what LoRA adds."""
         x = x.to(self._dtype)
         bias = None if linear.bias is None else linear.bias.to(self._dtype)
         return add_low_rank(functional.linear(x, linear.weight, bias), x, linear)
@@ -82,23 +90,28 @@ class NestedOperators(Operators):
         if layer.relative_bias is not None:  # kernels for sentences of many lengths take no bias
             return super().attend(x, tokens, layer)
         # The groups are sorted by length, the longest first; tokens of no sentence follow them.
-        last = tokens.groups[-1]
-        longest = tokens.groups[0].length
+        longest_group = tokens.groups[0]
+        shortest_group = tokens.groups[-1]
+        end = shortest_group.end
 
         def nested(part: Tensor) -> Tensor:
             """Return ``(R, n_heads, L, head_width)``, where L differs from sentence to sentence."""
             jagged = torch.nested.nested_tensor_from_jagged(
-                part.contiguous(), tokens.offsets, min_seqlen=last.length, max_seqlen=longest
+                part.contiguous(),
+                tokens.offsets,
+                min_seqlen=shortest_group.length,
+                max_seqlen=longest_group.length,
             )
             return jagged.transpose(1, 2)
 
         # ``(T, 3, n_heads, head_width)`` for the T tokens of sentences.
-        by_head = self._linear(x, layer.qkv)[: last.end].view(last.end, 3, layer.n_heads, -1)
+        by_head = self._linear(x, layer.qkv)[:end].view(end, 3, layer.n_heads, -1)
         query, key, value = map(nested, by_head.unbind(1))
         p = 0.0 if self._masks is None else layer.dropout
         attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=p)
         context = attended.transpose(1, 2)
-        return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - last.end))
+        # Tokens of no sentence get zeros.
+        return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - end))
 
 
 class PrepackedOperators(Operators):
@@ -138,7 +151,7 @@ class NumpyOperators(Operators):
 
 
 def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
-    """Return ``product``, of ``x`` and a linear layer, plus what its LoRA factors add."""
+    """Return ``product``, the output of a linear layer for x, plus what its LoRA factors add."""
     if linear.lora is None:
         return product
     return torch.addmm(product, functional.linear(x, linear.lora.down), linear.lora.up.t())
@@ -146,11 +159,16 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
-    """Return operators without gradient or dropout, and the layers for them in ``dtype``."""
+    """Return operators without gradient or dropout, and the model's layers as they take them.
+
+    Products are in ``dtype``.
+    """
     kinds = {"prepacked": PrepackedOperators, "linear": Operators, "numpy": NumpyOperators}
-    operators = kinds[product_in(parts.words.weight.device, dtype)](dtype, parts.activation)
+    make_operators = kinds[product_in(parts.words.weight.device, dtype)]
+    operators = make_operators(dtype, parts.activation)
 
     def arranged(tree: Any) -> Any:
+        """Return a layer, or a part of one, with all weights in the layout of the operators."""
         if isinstance(tree, LinearWeights):
             bias = None if tree.bias is None else tree.bias.to(dtype)
             return LinearWeights(operators.arrange(tree.weight), bias)

@@ -8,7 +8,11 @@ from simcse_cli.machine.processor import CPU_CONSTANTS, Product, cpu_kind
 
 
 def product_in(device: torch.device, dtype: torch.dtype) -> Product:
-    """Return the library that multiplies by a model's weights in inference, in ``dtype``."""
+    """Return what multiplies by a model's weights in inference, for products in ``dtype``.
+
+    This is ``"linear"`` for PyTorch's ``linear``, ``"prepacked"`` for oneDNN with weights in its
+    own layout, or ``"numpy"``.
+    """
     kind = cpu_kind()
     if device.type != "cpu" or kind == "other":
         return "linear"
@@ -20,7 +24,10 @@ def product_in(device: torch.device, dtype: torch.dtype) -> Product:
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Return ``a b`` in the memory of ``out``, without gradient, by the library fastest here."""
+    """Return the product ``a b`` in the memory of ``out``, without gradient.
+
+    PyTorch or NumPy multiplies, whichever is faster on this processor.
+    """
     if out.dtype is not torch.float32 or CPU_CONSTANTS[cpu_kind()].product != "numpy":
         return torch.mm(a, b, out=out)
     numpy_product(a.detach(), b.detach(), out)
@@ -28,6 +35,6 @@ def multiply(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
 
 
 def numpy_product(a: Tensor, b: Tensor, out: Tensor) -> None:
-    """Write ``a b`` by NumPy; as in PyTorch, an overflow gives infinity without a warning."""
+    """Write the product ``a b`` into ``out``, without a warning if it overflows, as in PyTorch."""
     with np.errstate(over="ignore", invalid="ignore"):
         np.matmul(a.numpy(), b.numpy(), out=out.numpy())

@@ -40,9 +40,13 @@ _SMALL = 1e-5  # the smallest size of a channel
 
 
 class IntegerProduct(NamedTuple):
-    """Integer weights in oneDNN's layout, the scale of each row, and the sums of the scaled rows.
+    """A product with the weights of a linear layer, rounded to integers.
 
-    ``zero_point`` holds the zeros that oneDNN wants.
+    Attributes:
+        weight: the integers, in oneDNN's layout.
+        scale: the factors by which the integers of each row are multiplied, ``(D_out,)``.
+        zero_point: zeros, which oneDNN wants, ``(D_out,)``.
+        sums: the sum of each row, times its scale, ``(D_out,)``.
     """
 
     weight: Tensor
@@ -60,17 +64,17 @@ class IntegerProduct(NamedTuple):
         return cls(packed, scale, zero_point, rounded.sum(1) * scale)
 
     def __call__(self, q: Tensor) -> Tensor:
-        """Return ``scale * (q . w)``, ``(T, D_out)`` float32, of bytes ``(T, D_in)``."""
+        """Return ``scale * (q . w)``, ``(T, D_out)`` float32, for bytes q ``(T, D_in)``."""
         product: Tensor = torch.ops.onednn.qlinear_pointwise(
             q,
-            1.0,  # scale and zero point of q, which the caller takes into account
-            0,
+            1.0,  # scale of q, which the caller takes into account
+            0,  # zero point of q, likewise
             self.weight,
             self.scale,
             self.zero_point,
             None,  # no bias
-            1.0,  # scale and zero point of the output
-            0,
+            1.0,  # scale of the output
+            0,  # zero point of the output
             torch.float32,
             "none",  # no operation after the product
             [],
@@ -84,9 +88,10 @@ class QuantizedLinear(NamedTuple):
 
     Attributes:
         products: one for each group of input channels.
-        sums: the sums of each product's rows, and in the last row the bias of the layer, which
-            also makes up for the shift, ``(n_groups + 1, D_out)``.
-        factor, shift: the inputs become ``x * factor + shift`` by channel, ``(D_in,)``; or None.
+        sums: a row with the ``sums`` of each product, then a row with the bias of the layer, which
+            also makes up for ``shift``; ``(n_groups + 1, D_out)``.
+        factor, shift: the inputs are first changed to ``x * factor + shift``, by channel,
+            ``(D_in,)``; None leaves them unchanged.
     """
 
     products: tuple[IntegerProduct, ...]
@@ -99,8 +104,8 @@ class QuantizedLinear(NamedTuple):
 
         In each token, the inputs of a group are rounded to ``low + step * q`` with bytes q. Their
         product with integer weights w_o is then ``step * (q . w_o) + low * sum(w_o)``, times the
-        scale of the weights. Where it can, a step works in place: memory that is in the cache takes
-        half the time.
+        scale of the weights. Operations work in place where they can, because memory that is in the
+        cache takes half the time.
         """
         if self.factor is not None and self.shift is not None:
             x = torch.addcmul(self.shift, x, self.factor)
@@ -109,22 +114,23 @@ class QuantizedLinear(NamedTuple):
         highs = torch.cat([group.amax(1, keepdim=True) for group in groups], 1)
         steps = ((highs - lows) / 255).clamp_(min=_TINY)
         inverse = steps.reciprocal()
-        # q = (x - low) / step + 0.5 = x * inverse + offset, whose fraction is then cut off.
+        # q = (x - low) / step + 0.5 = x * inverse + offset; cutting off its fraction rounds it.
         offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
 
-        def part(i: int) -> Tensor:
-            q = _whole((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
+        def group_product(i: int) -> Tensor:
+            """Return step * scale_o * (q . w_o) of group i."""
+            q = _to_bytes((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
             return self.products[i](q).mul_(steps[:, i, None])
 
-        total = part(0)
+        total = group_product(0)
         for i in range(1, len(groups)):
-            total.add_(part(i))
-        # Add low * scale_o * sum(w_o) of each group, and once the bias.
+            total.add_(group_product(i))
+        # Add low * scale_o * sum(w_o) of each group, and the bias, which is the last row of sums.
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
 
-def _whole(x: Tensor) -> Tensor:
-    """Return values of 0 to 255 without their fractions, as bytes.
+def _to_bytes(x: Tensor) -> Tensor:
+    """Return values from 0 to 255 as bytes, without their fractions.
 
     NumPy takes a third of PyTorch's time for this.
     """
@@ -137,7 +143,7 @@ class Channels(NamedTuple):
     """The range of each channel in the inputs of a linear layer, ``(D_in,)`` each.
 
     Attributes:
-        middle: the mean, rounded to eighths.
+        middle: the mean, rounded to a multiple of 1/8.
         reach: the largest distance from ``middle``.
         largest: the largest absolute value.
     """
@@ -148,12 +154,13 @@ class Channels(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> "Channels":
+        """Measure the channels of inputs ``(T, D_in)``."""
         middle = (8 * x.mean(0)).round() / 8
         return cls(middle, (x - middle).abs().amax(0), x.abs().amax(0))
 
 
 class RecordingOperators(Operators):
-    """The plain operators in float32, which record the inputs of each product in ``seen``."""
+    """The plain operators in float32; ``seen`` lists the channels of each product's inputs."""
 
     def __init__(self, activation: str) -> None:
         super().__init__(torch.float32, activation)
@@ -173,10 +180,11 @@ class QuantizedOperators(Operators):
 
 @functools.cache
 def weight_levels() -> int:
-    """Return the largest integer weight whose products are exact here: 127, or 64 without VNNI.
+    """Return the largest integer weight whose products are exact on this processor.
 
-    A processor without VNNI cuts the sum of two products at 2^15 - 1 = 32,767. 2 x 255 x 127 is
-    more than that, and 2 x 255 x 64 is less. A product of the largest values shows which it is.
+    It is 127, or 64 without VNNI: such a processor cuts the sum of two products at
+    2^15 - 1 = 32,767. 2 x 255 x 127 is more than that, and 2 x 255 x 64 is less. A product of the
+    largest values shows which kind of processor this is.
     """
     weight = torch.full((64, 64), MOST_LEVELS, dtype=torch.int8)
     packed = torch.ops.onednn.qlinear_prepack(weight, None)
@@ -190,55 +198,59 @@ def weight_levels() -> int:
 
 @torch.no_grad()
 def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
-    """Return layers, given in float32, for ``QuantizedOperators``.
+    """Return float32 layers in the form that ``QuantizedOperators`` take.
 
-    ``seen`` is what ``RecordingOperators`` recorded in a pass.
+    ``seen`` lists what ``RecordingOperators`` recorded in a pass of these layers.
     """
-    # A layer has four products, with the weights qkv, out, up and down; out needs no record.
-    return list(map(_quantized, layers, seen[::4], seen[2::4], seen[3::4]))
+    # Each layer has four records, for qkv, out, up and down; that for out is not needed.
+    before_qkv, before_up, before_down = seen[::4], seen[2::4], seen[3::4]
+    return list(map(_quantized, layers, before_qkv, before_up, before_down))
 
 
 def _quantized(
     layer: Layer, before_qkv: Channels, before_up: Channels, before_down: Channels
 ) -> Any:
-    """Return a layer with integer products in place of its linear layers."""
-    # The outputs of ``up`` are sorted by size, so that each group of ``down`` has similar sizes.
-    # Sizes are rounded to powers of two, so that rounding errors in the pass that measured them do
-    # not change the order.
+    """Return a layer with integer products in place of its linear layers.
+
+    The other arguments describe the inputs of its linear layers.
+    """
+    # The outputs of ``up`` are sorted by size, so that each group of the input channels of ``down``
+    # has similar sizes. Sizes are rounded to powers of two, so that rounding errors in the pass
+    # that measured them do not change the order.
     by_size = before_down.largest.log2().round().argsort(descending=True, stable=True)
     bias = None if layer.up.bias is None else layer.up.bias[by_size]
     up = LinearWeights(layer.up.weight[by_size], bias)
     down = layer.after_activation.linear
-    out: Any = _grouped(layer.after_attention.linear, 1)
-    grouped: Any = _grouped(down._replace(weight=down.weight[:, by_size]), _N_GROUPS)
+    out: Any = _grouped(layer.after_attention.linear, n_groups=1)
+    sorted_down = down._replace(weight=down.weight[:, by_size])
+    grouped_down: Any = _grouped(sorted_down, _N_GROUPS)
     return layer._replace(
         qkv=_smoothed(layer.qkv, before_qkv),
         after_attention=layer.after_attention._replace(linear=out),
         up=_smoothed(up, before_up),
-        after_activation=layer.after_activation._replace(linear=grouped),
+        after_activation=layer.after_activation._replace(linear=grouped_down),
     )
 
 
-def _smoothed(linear: LinearWeights, x: Channels) -> Any:
-    """Return an integer layer that first computes ``(x - middle) / spread``.
+def _smoothed(linear: LinearWeights, channels: Channels) -> Any:
+    """Return an integer layer that first changes its inputs x to ``(x - middle) / spread``.
 
-    The spread of a channel is a power of two. The weights and the bias make up for both.
+    The spread of a channel is ``reach^alpha / w^(1 - alpha)``, rounded to a power of two, where w
+    is the largest weight of the channel. The weights and the bias make up for spread and middle.
     """
-    reach = x.reach.clamp(min=_SMALL)
+    reach = channels.reach.clamp(min=_SMALL)
     largest = linear.weight.abs().amax(0).clamp(min=_SMALL)
     spread = (_ALPHA * reach.log2() - (1 - _ALPHA) * largest.log2()).round().exp2()
-    layer = _grouped(linear._replace(weight=linear.weight * spread), 1)
+    layer = _grouped(linear._replace(weight=linear.weight * spread), n_groups=1)
     # The last row of the sums is the bias.
-    layer.sums[-1] += linear.weight @ x.middle
-    return layer._replace(factor=1 / spread, shift=-x.middle / spread)
+    layer.sums[-1] += linear.weight @ channels.middle
+    return layer._replace(factor=1 / spread, shift=-channels.middle / spread)
 
 
 def _grouped(linear: LinearWeights, n_groups: int) -> QuantizedLinear:
     """Return a linear layer as integer products, one for each group of input channels."""
     products = tuple(map(IntegerProduct.of, linear.weight.tensor_split(n_groups, 1)))
     sums = [product.sums for product in products]
-    if linear.bias is None:
-        sums.append(linear.weight.new_zeros(len(linear.weight)))
-    else:
-        sums.append(linear.bias)
+    no_bias = linear.weight.new_zeros(len(linear.weight))
+    sums.append(no_bias if linear.bias is None else linear.bias)
     return QuantizedLinear(products, torch.stack(sums))

@@ -21,7 +21,10 @@ from simcse_cli.packed.layers import map_tensors
 from simcse_cli.packed.products import multiply
 
 ShareRun = Callable[[int, Tensor, Any, QueueWeightGradient], Sequence[Tensor]]
-"""A function of a share's number and rows, the parameters, and a function to queue gradients."""
+"""A function that computes one share.
+
+It takes the share's number and rows, the parameters, and a function that queues gradients.
+"""
 
 
 def run_shares(
@@ -29,13 +32,14 @@ def run_shares(
 ) -> tuple[Tensor, ...]:
     """Return the outputs of ``run``, each with the rows of all shares one after the other.
 
+    ``inputs`` are the rows of all shares, followed by rows that belong to no share. ``sizes`` are
+    the numbers of rows of the shares. ``parameters`` are tensors in nested tuples and lists.
     Gradients flow to inputs and parameters. ``run`` is called on several threads at once and must
-    use no other tensor that needs a gradient. ``inputs`` are the rows of all shares, followed by
-    rows that belong to no share. ``parameters`` are a tree of tensors as ``map_tensors`` takes it.
+    use no other tensor that needs a gradient. ``pool`` lends the memory of results.
     """
     flat: list[Tensor] = []
     map_tensors(flat.append, parameters)
-    # Asked here: inside an autograd function gradients are always off.
+    # This is asked here, because gradients are always off inside an autograd function.
     needs_graph = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (inputs, *flat)
     )
@@ -60,9 +64,10 @@ class _Shares(torch.autograd.Function):
         *flat: Tensor,
     ) -> tuple[Tensor, ...]:
         def leaf(tensor: Tensor) -> Tensor:
+            """Return a parameter at which the graphs of the shares end."""
             return tensor.detach().requires_grad_(needs_graph and tensor.requires_grad)
 
-        # Each share has a graph of its own, which ends at these tensors.
+        # The same tree as ``parameters``, with a leaf in place of each tensor, in the same order.
         leaves = list(map(leaf, flat))
         remaining = iter(leaves)
         tree = map_tensors(lambda _: next(remaining), parameters)
@@ -81,11 +86,12 @@ class _Shares(torch.autograd.Function):
             ctx.leaves = leaves
             ctx.products = products
             ctx.pool = pool
-            ctx.n_rest = len(inputs) - sum(sizes)
+            ctx.n_rows_of_no_share = len(inputs) - sum(sizes)
             ctx.set_materialize_grads(False)
         joined = []
-        for parts_of_output in zip(*outputs, strict=True):
-            joined.append(pool.concatenated([part.detach() for part in parts_of_output]))
+        # ``outputs`` lists the outputs by share; transposed, it lists the shares by output.
+        for shares in zip(*outputs, strict=True):
+            joined.append(pool.concatenated([share.detach() for share in shares]))
         return tuple(joined)
 
     @staticmethod
@@ -93,21 +99,22 @@ class _Shares(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
-        # For each share, pairs of an output and its part of the gradient, if there is one.
-        # ``ctx.outputs`` lists the outputs by share; transposed, it lists the shares by output.
+        # For each share, its outputs that have a gradient, each with its part of the gradient.
         pairs_by_share: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
-        for d_output, outputs in zip(gradients, zip(*ctx.outputs, strict=True), strict=True):
+        shares_by_output = zip(*ctx.outputs, strict=True)
+        for d_output, shares in zip(gradients, shares_by_output, strict=True):
             if d_output is not None:
-                d_parts = torch.split(d_output, list(map(len, outputs)))
-                for pairs, output, d_part in zip(pairs_by_share, outputs, d_parts, strict=True):
-                    pairs.append((output, d_part))
+                d_shares = torch.split(d_output, list(map(len, shares)))
+                for pairs, share, d_share in zip(pairs_by_share, shares, d_shares, strict=True):
+                    pairs.append((share, d_share))
 
         def backward(share: int) -> tuple[Tensor | None, ...]:
+            """Return the gradients of a share's rows and of the trained parameters."""
             try:
                 outputs, d_outputs = zip(*pairs_by_share[share], strict=True)
                 wanted = [ctx.starts[share], *trained]
                 return torch.autograd.grad(outputs, wanted, d_outputs, allow_unused=True)
-            finally:  # also after an error, since the jobs of ``multiply`` wait for it
+            finally:  # also after an error, since the jobs of ``multiply`` wait for this call
                 products.end_share()
 
         # Shares, and the products that give gradients of weights, are jobs for any free core.
@@ -115,26 +122,32 @@ class _Shares(torch.autograd.Function):
         n_shares = len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
-        by_share = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))[:n_shares]
-        d_starts, *d_trained = zip(*by_share, strict=True)
+        results = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))
+        # Only the shares return gradients. Each item of ``d_trained`` has those of one parameter.
+        d_starts, *d_trained = zip(*results[:n_shares], strict=True)
 
-        # The inputs, share after share; rows of no share have no gradient.
+        # The gradient of the inputs, share after share; it is zero for rows of no share.
         d_inputs = []
         for start, d_start in zip(ctx.starts, d_starts, strict=True):
             d_inputs.append(torch.zeros_like(start) if d_start is None else d_start)
-        d_inputs.append(d_inputs[0].new_zeros(ctx.n_rest, d_inputs[0].shape[1]))
+        width = d_inputs[0].shape[1]
+        d_inputs.append(d_inputs[0].new_zeros(ctx.n_rows_of_no_share, width))
 
-        # The parameters. Gradients of weights that were queued are sums over the shares already.
-        summed = dict(products.gradients)
-        for leaf, parts in zip(trained, d_trained, strict=True):
+        # The gradients of the parameters, by the ``id`` of the leaf. Those that were queued are
+        # sums over the shares already.
+        summed: dict[int, Tensor | None] = dict(products.gradients)
+        for leaf, d_by_share in zip(trained, d_trained, strict=True):
             if id(leaf) not in summed:
-                summed[id(leaf)] = _sum(parts, ctx.pool)
+                summed[id(leaf)] = _sum(d_by_share, ctx.pool)
         d_flat = [summed.get(id(leaf)) for leaf in ctx.leaves]
+        # The first five arguments of ``forward`` have no gradient.
         return None, None, None, None, None, ctx.pool.concatenated(d_inputs), *d_flat
 
 
 class _WeightProducts:
     """Gradients of weights, each the sum of one product per share, computed by any free core.
+
+    Shares ``put`` the factors of the products, and cores that are free call ``multiply``.
 
     Attributes:
         gradients: the finished sums, by the ``id`` of the weight.
@@ -144,7 +157,9 @@ class _WeightProducts:
         self._n_shares = n_shares
         self._n_running = n_shares
         self._pool = pool
-        self._factors: dict[int, dict[int, tuple[Tensor, Tensor]]] = {}  # by weight, then share
+        # ``d_out`` and ``x``, by the ``id`` of the weight, then by share.
+        self._factors: dict[int, dict[int, tuple[Tensor, Tensor]]] = {}
+        # The ``id`` of each weight for which all shares have put factors; None ends a ``multiply``.
         self._complete: SimpleQueue[int | None] = SimpleQueue()
         self._lock = Lock()
         self.gradients: dict[int, Tensor] = {}
@@ -158,7 +173,7 @@ class _WeightProducts:
             self._complete.put(id(weight))
 
     def end_share(self) -> None:
-        """Record that a share has queued all its products."""
+        """Record that a share has queued all its products; the last one ends ``multiply``."""
         with self._lock:
             self._n_running -= 1
         if self._n_running <= 0:  # below 0 in a second backward pass, which autograd refuses
@@ -169,7 +184,8 @@ class _WeightProducts:
     def multiply(self) -> None:
         """Compute queued gradients until all shares have ended.
 
-        The shares are always summed in the same order, so the sums are the same in every run.
+        The products are always added in the order of the shares, so the sums are the same in every
+        run.
         """
         while (weight_id := self._complete.get()) is not None:
             by_share = self._factors.pop(weight_id)
@@ -183,10 +199,11 @@ class _WeightProducts:
 
 def _sum(gradients: Sequence[Tensor | None], pool: BufferPool) -> Tensor | None:
     """Return the sum of the gradients that are not None, or None if all are."""
-    known = [gradient for gradient in gradients if gradient is not None]
-    if len(known) < 2:
-        return known[0] if known else None
-    total = torch.add(known[0], known[1], out=pool.tensor(tuple(known[0].shape), known[0].dtype))
-    for gradient in known[2:]:
+    summands = [gradient for gradient in gradients if gradient is not None]
+    if len(summands) < 2:
+        return summands[0] if summands else None
+    first, second, *others = summands
+    total = torch.add(first, second, out=pool.tensor(tuple(first.shape), first.dtype))
+    for gradient in others:
         total += gradient
     return total

@@ -19,7 +19,13 @@ LARGE = 1024
 
 
 class Group(NamedTuple):
-    """Consecutive sentences of one length: their tokens, viewed as ``(n_rows, length, ...)``."""
+    """Consecutive packed sentences of equal length.
+
+    Attributes:
+        start: index of the first token.
+        n_rows: number of sentences.
+        length: tokens of each sentence.
+    """
 
     start: int
     n_rows: int
@@ -27,7 +33,7 @@ class Group(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last token."""
+        """The index one past the last token."""
         return self.start + self.n_rows * self.length
 
 
@@ -36,10 +42,10 @@ class PackedTokens:
     """Token ids without padding between sentences.
 
     Attributes:
-        ids: ``(T,)``; zeros follow the last sentence where T was rounded up.
+        ids: ``(T,)``; if T was rounded up, zeros follow the last sentence.
         positions: ``(T,)``, index of each token in the position table.
-        groups: sentences of equal length, longest first, covering the tokens from the start.
-        order: for each packed row, the number of the caller's row, ``(R,)``.
+        groups: all sentences, in groups of equal length, the longest first.
+        order: for each packed sentence, its index in the rows given to ``pack``, ``(R,)``.
     """
 
     ids: Tensor
@@ -49,18 +55,18 @@ class PackedTokens:
 
     @property
     def is_large(self) -> bool:
-        """Whether these tokens, on a CPU, are enough for threads and kernels to save time."""
+        """Whether the tokens are on a CPU, and enough for threads and kernels to save time."""
         return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
     @cached_property
     def offsets(self) -> Tensor:
-        """The start of each sentence, and the end of the last one, ``(R + 1,)``."""
+        """The index of each sentence's first token, then the end of the last, ``(R + 1,)``."""
         starts = [np.arange(group.start, group.end, group.length) for group in self.groups]
         offsets = np.append(np.concatenate(starts), self.groups[-1].end)
         return to_device(torch.from_numpy(offsets), self.ids.device)
 
     def first_tokens(self) -> Tensor:
-        """Return the position of each sentence's first token, ``(R,)``."""
+        """Return the index of each sentence's first token, ``(R,)``."""
         return self.offsets[:-1]
 
     def to(self, device: torch.device) -> "PackedTokens":
@@ -72,28 +78,30 @@ class PackedTokens:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
         sizes = [group.n_rows * group.length for group in self.groups]
         # One split, not one slice per group: its backward pass is a single concatenation. The last
-        # part holds the tokens of no sentence, and ``zip`` leaves it out.
-        parts = torch.split(states, [*sizes, len(states) - sum(sizes)])
-        for group, part in zip(self.groups, parts, strict=False):
+        # part holds the tokens of no sentence.
+        *parts, _ = torch.split(states, [*sizes, len(states) - sum(sizes)])
+        for group, part in zip(self.groups, parts, strict=True):
             yield part.view(group.n_rows, group.length, states.shape[-1])
 
     def halves(self) -> tuple["PackedTokens", "PackedTokens"] | None:
-        """Return the sentences in two parts of nearly equal size, or None for a single sentence.
+        """Return the sentences in two parts with nearly equal numbers of tokens.
 
-        The split depends on the lengths alone.
+        The split depends on the lengths alone. A single sentence cannot be split, so the result is
+        None.
         """
         lengths: list[int] = []
         for group in self.groups:
             lengths += [group.length] * group.n_rows
         if len(lengths) < 2:
             return None
-        ends = list(itertools.accumulate(lengths))
-        # The first part ends at the sentence whose end is nearest to the middle.
-        distances = [abs(2 * end - ends[-1]) for end in ends[:-1]]
+        *ends, total = itertools.accumulate(lengths)
+        # The first part ends with the sentence whose end is nearest to the middle, total / 2.
+        distances = [abs(2 * end - total) for end in ends]
         n_first = 1 + distances.index(min(distances))
         return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
     def _part(self, lengths: Sequence[int], first_row: int, end_row: int) -> "PackedTokens":
+        """Return the sentences from ``first_row`` to before ``end_row``; ``lengths`` are of all."""
         start = sum(lengths[:first_row])
         end = sum(lengths[:end_row])
         return PackedTokens(
@@ -105,10 +113,10 @@ class PackedTokens:
 
 
 def _groups(lengths: Iterable[int]) -> Iterator[Group]:
-    """Yield the groups of sentences of these lengths, laid end to end."""
+    """Yield a group for each run of equal lengths; the sentences are laid end to end."""
     start = 0
-    for length, members in itertools.groupby(lengths):
-        group = Group(start, sum(1 for _ in members), length)
+    for length, equal_lengths in itertools.groupby(lengths):
+        group = Group(start, len(list(equal_lengths)), length)
         yield group
         start = group.end
 
@@ -120,23 +128,24 @@ def pack(
     pad_id: int | None = None,
     multiple: int = 1,
 ) -> PackedTokens:
-    """Return sentences laid end to end, sorted by length.
+    """Return sentences laid end to end, the longest first.
 
     Args:
         rows: token ids of each sentence, at least one each.
         first_position: position of the first token of a sentence.
         pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this
             id gets position ``pad_id`` and is not counted. None numbers every token.
-        multiple: T is rounded up to a multiple of this, so that the library that multiplies
-            matrices meets few different T and reuses its kernels. The added tokens belong to no
-            sentence.
+        multiple: the number of tokens is rounded up to a multiple of this, so that the library that
+            multiplies matrices meets few different numbers and reuses its kernels. The added tokens
+            belong to no sentence.
     """
     if not all(rows):
         raise ValueError("pack: every row needs at least one token")
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    # Sentences of equal length keep their order.
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]), reverse=True)
     sorted_rows = [rows[i] for i in order]
     n_tokens = sum(map(len, rows))
-    size = -(-n_tokens // multiple) * multiple
+    size = -(-n_tokens // multiple) * multiple  # rounded up
     ids = np.zeros(size, dtype=np.int64)
     ids[:n_tokens] = np.fromiter(itertools.chain.from_iterable(sorted_rows), np.int64, n_tokens)
 
@@ -155,6 +164,10 @@ def pack(
 
 
 def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.ndarray:
+    """Return the positions of tokens, counted in each row from ``first_position``.
+
+    Tokens with the id ``pad_id`` are not counted; their position is ``pad_id``.
+    """
     if pad_id is None:
         return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
     is_real = ids != pad_id
@@ -162,7 +175,7 @@ def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.n
 
 
 class PackedRows(list[Sequence[int]]):
-    """Rows packed ahead of time. A slice is a plain list, which must be packed again."""
+    """Rows of token ids, with their packed form in ``tokens``; a slice has only the rows."""
 
     def __init__(self, rows: Sequence[Sequence[int]], tokens: PackedTokens) -> None:
         super().__init__(rows)

@@ -15,7 +15,7 @@ from torch import Tensor
 LANES = 16
 """Floats in one vector; widths of heads and layers are multiples of it."""
 DRAWS_A_WORD = 4
-"""How many dropout draws, of 16 bits each, one word of the random stream holds."""
+"""The number of dropout draws, of 16 bits each, in one word of the random stream."""
 NO_DROPOUT = -1
 """The threshold with which kernels drop nothing and draw no random number."""
 GELU, GELU_TANH, RELU = range(3)
@@ -34,16 +34,16 @@ def is_installed() -> bool:
 
 
 def load_operators() -> Any:
-    """Return the module ``operators``."""
+    """Import the compiled operators, and with them numba, on the first call; return the module."""
     return import_module("simcse_cli.packed.kernels.operators")
 
 
 @cache
 def can_load() -> bool:
-    """Tell whether numba finds a folder that can keep compiled code."""
+    """Tell whether numba finds a folder in which it can keep compiled code."""
     try:
         load_operators()
-    except RuntimeError:
+    except RuntimeError:  # numba has found none
         return False
     return True
 

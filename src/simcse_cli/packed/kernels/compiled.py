@@ -31,10 +31,10 @@ _LOWEST = _F(-1e30)
 
 
 class _CheckedFiles(IndexDataCacheFile):
-    """The files of a compiled kernel, with a checksum at the end.
+    """The files that keep one compiled kernel on disk; a file of code ends with a checksum.
 
-    Without a checksum, numba would run damaged code, which ends the process. A damaged file counts
-    as missing, so its kernel is compiled again.
+    Without the checksum, numba would run damaged code, which ends the process. A damaged file
+    counts as missing, so its kernel is compiled again.
     """
 
     def _load_index(self) -> dict[Any, str]:
@@ -47,7 +47,7 @@ class _CheckedFiles(IndexDataCacheFile):
     def _load_data(self, name: str) -> Any:
         content = Path(self._cache_path, name).read_bytes()
         if sha256(content[:-_CHECKSUM_BYTES]).digest() != content[-_CHECKSUM_BYTES:]:
-            raise OSError(f"{name} is damaged")
+            raise OSError(f"{name} is damaged")  # numba then compiles the kernel again
         return super()._load_data(name)  # type: ignore[no-untyped-call]
 
     def _save_data(self, name: str, data: Any) -> None:
@@ -59,28 +59,33 @@ class _CheckedFiles(IndexDataCacheFile):
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
+    """Mark a function to be compiled on its first call and kept on disk."""
     kernel: Any = numba.njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")(function)
     files = getattr(kernel._cache, "_cache_file", None)
-    if type(files) is IndexDataCacheFile:  # numba has no option for this class
+    # numba has no option for the class of these files, so it is replaced.
+    if type(files) is IndexDataCacheFile:
         files.__class__ = _CheckedFiles
     return kernel
 
 
 def _inlined(function: Callable[..., Any]) -> Any:
+    """Mark a function whose code numba copies into each compiled function that calls it."""
     return numba.njit(inline="always", fastmath=_FAST, error_model="numpy")(function)
 
 
 def _inlined_late(function: Callable[..., Any]) -> Any:
-    """Mark a function to be inlined by LLVM, not by numba as ``_inlined`` does.
+    """Mark a function that LLVM, not numba, copies into each compiled function that calls it.
 
-    A function that is called with several constants then takes half the time to compile.
+    Where a function is called with several constants, this halves the time to compile.
     """
     return numba.njit(forceinline=True, fastmath=_FAST, error_model="numpy")(function)
 
 
 def was_compiled(folder: Path | None = None) -> bool:
-    """Tell whether the compiled kernels are on disk already."""
-    folder = folder or Path(attention_forward.stats.cache_path)
+    """Tell whether compiled kernels are in ``folder``, by default the folder that numba uses."""
+    if folder is None:
+        folder = Path(attention_forward.stats.cache_path)
+    # This kernel stands for all, as every model needs attention.
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
 
@@ -92,7 +97,7 @@ def _load(value: Any) -> Any:
 
 
 def _pack(value: Any, row: Any) -> Any:
-    """Return a float32 in the type of the array ``row``, for bfloat16 rounded to nearest even.
+    """Return a float32 value in the type of the array ``row``.
 
     Compiled code calls ``_pack_float32`` or ``_pack_bfloat16``.
     """
@@ -121,6 +126,7 @@ def _load_bfloat16(value: Any) -> Any:
 
 
 def _pack_bfloat16(value: Any, row: Any) -> Any:
+    """Return the bits of a float32 rounded to bfloat16, to nearest even."""
     bits = np.float32(value).view(np.uint32)
     bits = np.uint32(bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
     return np.int16(bits >> np.uint32(16))
@@ -131,7 +137,7 @@ def _pack_bfloat16(value: Any, row: Any) -> Any:
 
 @_compiled
 def _draw(stream: np.ndarray, words: np.ndarray) -> None:
-    """Fill ``words`` with the next words of SFC64, whose four numbers ``stream`` holds."""
+    """Fill ``words`` from the generator SFC64, whose four numbers ``stream`` holds."""
     a, b, c, count = stream[0], stream[1], stream[2], stream[3]
     for i in range(len(words)):
         word = a + b + count
@@ -144,8 +150,11 @@ def _draw(stream: np.ndarray, words: np.ndarray) -> None:
 
 
 @_inlined
-def _keep_from(threshold: Any) -> Any:
-    """Return the lowest draw, an int16, that keeps an element, and the scale of kept elements."""
+def _lowest_kept_and_scale(threshold: Any) -> Any:
+    """Return the lowest draw, an int16, that keeps an element, and the scale of kept elements.
+
+    ``threshold`` is the probability to drop, in units of 2^-16; if it is negative, all are kept.
+    """
     if threshold < 0:
         return np.int16(-32768), _F(1)
     return np.int16(threshold - 32768), _F(65536 / (65536 - threshold))
@@ -158,11 +167,12 @@ def _keep_from(threshold: Any) -> Any:
 def _exp(x: Any) -> Any:
     """Return e^x with a relative error of 2e-7, for x cut to [-87, 88].
 
-    x is split into ``power * ln 2 + rest``, with a whole ``power`` and a ``rest`` in
-    [-ln 2 / 2, ln 2 / 2]. A polynomial p gives e^rest, and the exponent bits of a float 2^power.
+    x is split into ``power * ln 2 + rest``, with a whole number ``power`` and a ``rest`` in
+    [-ln 2 / 2, ln 2 / 2]. Then e^x is 2^power e^rest. A polynomial p gives
+    e^rest = 1 + rest + p rest^2, and 2^power is written as the exponent bits of a float.
     """
     x = max(min(x, _F(88.0)), _F(-87.0))
-    power = np.floor(x * _F(1.44269504) + _F(0.5))
+    power = np.floor(x * _F(1.44269504) + _F(0.5))  # x / ln 2, rounded
     # ln 2 is split in two: the first part has few bits, so its product with the power is exact.
     rest = x - power * _F(0.693359375) - power * _F(-2.12194440e-4)
     p = _F(1.9875691500e-4)
@@ -178,11 +188,11 @@ def _exp(x: Any) -> Any:
 
 @_inlined_late
 def _normal(x: Any) -> Any:
-    """Return the standard normal distribution function and density at x.
+    """Return the distribution function and the density of the standard normal at x.
 
     They are accurate to 1.5e-7. Source: Abramowitz and Stegun 7.1.26. With z = |x| / sqrt(2) and
-    t = 1 / (1 + 0.3275911 z), the upper tail is p(t) t exp(-z^2) / 2, with a polynomial p. The
-    density is exp(-z^2) / sqrt(2 pi).
+    t = 1 / (1 + 0.3275911 z), the probability beyond |x| is p(t) t exp(-z^2) / 2, with a
+    polynomial p. The density is exp(-z^2) / sqrt(2 pi).
     """
     z = abs(x) * _F(0.70710678)
     exponential = _exp(-z * z)
@@ -191,7 +201,8 @@ def _normal(x: Any) -> Any:
     p = p * t + _F(1.421413741)
     p = p * t - _F(0.284496736)
     upper_tail = _F(0.5) * (p * t + _F(0.254829592)) * t * exponential
-    return (_F(1) - upper_tail if x >= 0 else upper_tail), exponential * _F(0.3989422804)
+    cdf = _F(1) - upper_tail if x >= 0 else upper_tail
+    return cdf, exponential * _F(0.3989422804)
 
 
 @_inlined_late
@@ -200,6 +211,7 @@ def _normal_by_tanh(x: Any) -> Any:
     # (1 + tanh u) / 2 = 1 / (1 + e^(-2u)), and 1.5957691216 = 2 sqrt(2 / pi).
     twice_u = _F(1.5957691216) * (x + _F(0.044715) * x * x * x)
     cdf = _F(1) / (_F(1) + _exp(-twice_u))
+    # The derivative is cdf (1 - cdf) times that of 2u, and 0.134145 = 3 x 0.044715.
     return cdf, cdf * (_F(1) - cdf) * _F(1.5957691216) * (_F(1) + _F(0.134145) * x * x)
 
 
@@ -208,7 +220,7 @@ def _normal_by_tanh(x: Any) -> Any:
 
 @_inlined_late
 def _activation(kind: Any, x: Any) -> Any:
-    """Return f(x) and f'(x) of the activation f that ``kind`` names."""
+    """Return f(x) and f'(x) of the activation f with the number ``kind``."""
     if kind == GELU:
         cdf, pdf = _normal(x)
         return x * cdf, cdf + x * pdf
@@ -219,7 +231,10 @@ def _activation(kind: Any, x: Any) -> Any:
 
 
 def _activation_kernels(kind: int) -> tuple[Any, Any]:
-    """Return the kernels of one activation; only those that a model needs are compiled."""
+    """Return the forward and the backward kernel of the activation with this number.
+
+    Each is compiled when a model first needs it.
+    """
 
     @_compiled
     def forward(x: np.ndarray, bias: np.ndarray, out: np.ndarray) -> None:
@@ -287,12 +302,12 @@ def dropout_add_norm_forward(
         update: ``(T, H)``, a product without its bias.
         update_bias: ``(H,)``, float32.
         threshold: probability to drop, in units of 2^-16; negative for no dropout and no draw.
-        stream: four numbers of SFC64; advanced.
+        stream: the four numbers of SFC64, which draws advance.
         weight: ``(H,)``, float32, of the norm.
         bias: ``(H,)``, float32, of the norm.
         epsilon: added to the variance.
         out: ``(T, H)``, float32, output.
-        operand: ``(T, H)``, output: ``out`` in the type of the products.
+        operand: ``(T, H)``, output: ``out`` in the type of the products, for the next product.
         normed: ``(T, H)``, float32, output.
         rstd: ``(T,)``, float32, output: the inverse of the standard deviation.
         keep: ``(T, H)``, uint8, output: 1 where dropout kept the update, else 0.
@@ -300,13 +315,13 @@ def dropout_add_norm_forward(
     n_rows, width = states.shape
     words = np.zeros(width // DRAWS_A_WORD, np.uint64)
     draws = words.view(np.int16)
-    lowest, scale = _keep_from(threshold)
+    lowest, scale = _lowest_kept_and_scale(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
         if threshold >= 0:
             _draw(stream, words)
         state, change, result = states[i], update[i], out[i]
-        copy, unscaled, kept = operand[i], normed[i], keep[i]
+        packed_result, normed_row, kept = operand[i], normed[i], keep[i]
         # The sum of states and update, and its mean.
         total = _F(0)
         for j in range(width):
@@ -326,10 +341,10 @@ def dropout_add_norm_forward(
         # The norm.
         for j in range(width):
             x = (row[j] - mean) * inverse_std
-            unscaled[j] = x
+            normed_row[j] = x
             x = x * weight[j] + bias[j]
             result[j] = x
-            copy[j] = _pack(x, copy)
+            packed_result[j] = _pack(x, packed_result)
 
 
 @_compiled
@@ -349,19 +364,20 @@ def dropout_add_norm_backward(
 ) -> None:
     """Write the gradients of the inputs of ``dropout_add_norm_forward``.
 
-    Arguments of the same name are those of that function; ``d_x`` is the gradient of ``x``. The
-    gradient of the result is ``d_out + d_operand``, ``(T, H)`` each. ``d_states`` and ``d_update``,
-    ``(T, H)``, are written. The gradients of the last three arguments, ``(H,)``, are added to what
-    these hold. All are float32, except for ``d_operand`` and ``d_update``, which have the type of
-    the products.
+    ``d_x`` stands for the gradient of that function's argument ``x``; the other arguments are the
+    same as there. The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each.
+    ``d_states`` and ``d_update``, ``(T, H)``, are overwritten. Gradients are added to what
+    ``d_update_bias``, ``d_weight`` and ``d_bias``, ``(H,)``, hold. All are float32, except for
+    ``d_operand`` and ``d_update``, which have the type of the products.
     """
     n_rows, width = normed.shape
-    _, scale = _keep_from(threshold)
+    _, scale = _lowest_kept_and_scale(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
         d_out_row, d_operand_row, normed_row, keep_row = d_out[i], d_operand[i], normed[i], keep[i]
         d_states_row, d_update_row = d_states[i], d_update[i]
-        # Gradients of weight and bias; means of the gradient of normed, and of it times normed.
+        # Gradients of weight and bias. The gradient of states needs two means: that of the gradient
+        # of normed, and that of this gradient times normed.
         mean_d, mean_d_normed = _F(0), _F(0)
         for j in range(width):
             d = d_out_row[j] + _load(d_operand_row[j])  # of the result
@@ -396,9 +412,9 @@ def _tile_product(n_vectors: int) -> Any:
     """Return an intrinsic that computes a tile of C = A B with sums in registers.
 
     The tile has ``_TILE_ROWS`` rows and ``n_vectors`` vectors of ``LANES`` columns. The intrinsic
-    takes the addresses a, b and c of the tile's first values, the strides a_row, a_column, b_row
-    and c_row in floats, and the number of rows of B, depth >= 1. Offsets in its code are in bytes,
-    four per float.
+    takes the addresses a, b and c of the first values that it needs of A, B and C. The strides
+    a_row, a_column, b_row and c_row are the steps in memory to the next row or column, in floats.
+    ``depth`` >= 1 is the number of rows of B. Offsets in its code are in bytes, four per float.
     """
     lane_type = ir.FloatType()
     vector = ir.VectorType(lane_type, LANES)
@@ -424,7 +440,7 @@ def _tile_product(n_vectors: int) -> Any:
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
             return builder.shuffle_vector(first, undefined, zeros)
 
-        # The loop, one step for each row of B.
+        # The loop, one step for each row of B and column of A. First the addresses of A's rows.
         rows = [builder.add(a, builder.mul(a_row, number(4 * i))) for i in range(_TILE_ROWS)]
         a_step, b_step = builder.mul(a_column, number(4)), builder.mul(b_row, number(4))
         before = builder.block
@@ -447,7 +463,7 @@ def _tile_product(n_vectors: int) -> Any:
             value = spread(builder.load(address(row, a_offset, lane_type)))
             pairs = zip(loaded, row_sums, strict=True)
             added.append([builder.call(fma, [value, load, total]) for load, total in pairs])
-        # The first and the next value of each phi, and whether there is a next step.
+        # The first value of each phi, its value in the next step, and whether there is such a step.
         steps = ((k, number(1)), (a_offset, a_step), (b_offset, b_step))
         for phi, step in steps:
             phi.add_incoming(number(0), before)
@@ -480,6 +496,7 @@ def _tile_product(n_vectors: int) -> Any:
         c_row: Any,
         depth: Any,
     ) -> Any:
+        # It returns nothing, and its eight arguments are integers.
         return types.void(*[types.int64] * 8), generate
 
     return tile
@@ -501,13 +518,15 @@ def _product(
     width: int,
     depth: int,
 ) -> None:
-    """Write C = A B for float32 matrices, given by addresses and by strides in floats.
+    """Write C = A B for float32 matrices.
 
-    C is ``(n_rows, width)``, and A has ``depth`` columns. Rows are rounded up to whole tiles, and
-    columns to whole vectors: the arrays of callers have room for them, with finite values.
+    a, b and c are the addresses of the matrices. a_row, a_column, b_row and c_row are the steps in
+    memory to the next row or column, in floats. C is ``(n_rows, width)``, and A has ``depth``
+    columns. Rows are rounded up to whole tiles, and columns to whole vectors, so the arrays of
+    callers need room for these, with finite values.
     """
     for i in range(0, n_rows, _TILE_ROWS):
-        a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row
+        a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row  # a float has four bytes
         j = 0
         # A wide tile takes two vectors of columns, a narrow one the single vector that may be left.
         while j + LANES < width:
@@ -519,7 +538,7 @@ def _product(
 
 @_inlined
 def _transpose(a: Any, b: Any) -> None:
-    """Write the transpose of ``(n, m)`` into the first n columns of ``(m, >= n)``."""
+    """Write the transpose of ``a``, ``(n, m)``, into the first n columns of ``b``."""
     for i in range(a.shape[0]):
         row = a[i]
         for j in range(a.shape[1]):
@@ -540,15 +559,15 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Put the ``n_draws`` draws of one head into ``words``; no draw between two heads is lost.
+    """Put the ``n_draws`` draws of one attention head into ``words``.
 
-    A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also have the first draws of
-    the next head. ``last`` is the place in ``words`` of the last word of the head before, and
-    ``n_before`` is the number of heads before this one. Return the place of this head's first draw,
-    counted in draws, and that of its last word.
+    A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also hold the first draws of
+    the next head, and none is lost. ``words`` still holds the words of the head before, the last
+    one at index ``last``. ``n_before`` is the number of heads before this one. Return two indices
+    into ``words``: that of this head's first draw, counted in draws, and that of its last word.
     """
-    first = n_before * n_draws
-    start, end = first % DRAWS_A_WORD, first % DRAWS_A_WORD + n_draws
+    start = n_before * n_draws % DRAWS_A_WORD
+    end = start + n_draws
     n_words = (end + DRAWS_A_WORD - 1) // DRAWS_A_WORD
     if start:
         words[0] = words[last]  # the head before has used only its first ``start`` draws
@@ -592,10 +611,11 @@ def attention_forward(
     head = width // n_heads  # the width of one head
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
-    lowest, scale = _keep_from(threshold)
+    lowest, scale = _lowest_kept_and_scale(threshold)
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
-    start, last = 0, np.int64(0)  # not a constant, for which _draw_head would be compiled once more
+    # np.int64, because _draw_head would be compiled once more for a constant.
+    start, last = 0, np.int64(0)
     states = np.zeros((padded, 3 * width), np.float32)
     keys = np.zeros((head, padded), np.float32)
     scores = np.zeros((rows, padded), np.float32)
@@ -607,7 +627,7 @@ def attention_forward(
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
         for h in range(n_heads):
-            # Draws, and the products of queries and keys.
+            # Draws of dropout, and the products of queries and keys.
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             # Addresses are in bytes: the values lie 2 * width floats, 8 * width bytes, behind q.
@@ -617,7 +637,7 @@ def attention_forward(
             mixed_at = _address(mixed) + 4 * h * head
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
-            # Scale the scores, less the largest of their row, so that no exponential overflows.
+            # Subtract the largest score of each row, so that no exponential overflows, and scale.
             for i in range(length):
                 score = scores[i]
                 for j in range(length, padded):
@@ -627,7 +647,8 @@ def attention_forward(
                     highest = max(highest, score[j])
                 for j in range(padded):
                     score[j] = (score[j] - highest) * factor
-            # The softmax, with the dropout mask in its sign, and the weights after dropout.
+            # ``probs`` gets the softmax, with the dropout mask in its sign; ``scores`` gets the
+            # weights after dropout.
             for j in range(length * padded):
                 flat[j] = _exp(flat[j])
             for i in range(length):
@@ -638,9 +659,9 @@ def attention_forward(
                     score[j] = _F(0)  # padding has no weight
                 for j in range(padded):
                     total += score[j]
-                total = _F(1) / total  # a product is faster than a division
+                inverse = _F(1) / total  # a product is faster than a division
                 for j in range(padded):
-                    p = score[j] * total
+                    p = score[j] * inverse
                     is_kept = draw[j] >= lowest
                     prob[j] = p if is_kept else -p
                     score[j] = scale * p if is_kept else _F(0)
@@ -675,14 +696,14 @@ def attention_backward(
         d_k = d_scores^T q
         d_v = w^T d_context
 
-    The first six arguments are those of ``attention_forward``, without its stream. ``d_context`` is
+    The first five arguments, and ``probs``, are those of ``attention_forward``. ``d_context`` is
     ``(R * L, D)``, the output ``d_qkv`` is ``(R * L, 3D)``, and ``d_bias`` is ``(3D,)``, float32.
     """
     n_sentences, width = qkv.shape[0] // length, qkv.shape[1] // 3
     head = width // n_heads  # the width of one head
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
-    _, scale = _keep_from(threshold)
+    _, scale = _lowest_kept_and_scale(threshold)
     states = np.zeros((padded, 3 * width), np.float32)
     d_states = np.zeros((rows, 3 * width), np.float32)
     d_mixed = np.zeros((rows, width), np.float32)
@@ -698,7 +719,7 @@ def attention_backward(
             for j in range(width):
                 row[j] = _load(token[j])
         for h in range(n_heads):
-            # Addresses in bytes: keys lie 4 * width behind queries, values 8 * width.
+            # Addresses are in bytes: keys lie 4 * width behind queries, values 8 * width.
             q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
             k, d_k, d_v = q + 4 * width, d_q + 4 * width, d_q + 8 * width
             v_t, d_mixed_at = _address(values), _address(d_mixed) + 4 * h * head
@@ -711,7 +732,7 @@ def attention_backward(
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
                 weighted_sum = _F(0)
                 for j in range(padded):
-                    w = max(prob[j], _F(0)) * scale  # a negative one was dropped
+                    w = max(prob[j], _F(0)) * scale  # a negative weight was dropped
                     weight[j] = w
                     weighted_sum += row[j] * w
                 for j in range(padded):

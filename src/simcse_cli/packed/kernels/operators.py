@@ -21,10 +21,10 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class Linear(torch.autograd.Function):
-    """``x weight^T`` without a bias, ``(T, D_in)`` to ``(T, D_out)``.
+    """``x weight^T`` without a bias, from x ``(T, D_in)`` to ``(T, D_out)``.
 
-    With ``queue_weight_gradient``, the backward pass calls it with the factors of the weight's
-    gradient, and returns None as that gradient.
+    If ``queue_weight_gradient`` is given, the backward pass calls it with the factors of the
+    weight's gradient, which are multiplied later, and returns None as that gradient.
     """
 
     @staticmethod
@@ -58,7 +58,7 @@ class Linear(torch.autograd.Function):
 
 
 class BiasActivation(torch.autograd.Function):
-    """``f(x + bias)``; ``x`` is ``(T, F)``."""
+    """``f(x + bias)`` with the activation f of number ``kind``; ``x`` is ``(T, F)``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor, kind: int, pool: BufferPool) -> Tensor:
@@ -66,7 +66,8 @@ class BiasActivation(torch.autograd.Function):
         ctx.kind = kind
         ctx.pool = pool
         out = _like(x, pool)
-        compiled.ACTIVATION_KERNELS[kind][0](*_arrays(x, bias, out))
+        forward_kernel, _ = compiled.ACTIVATION_KERNELS[kind]
+        forward_kernel(*_arrays(x, bias, out))
         return out
 
     @staticmethod
@@ -75,7 +76,8 @@ class BiasActivation(torch.autograd.Function):
         x, bias = ctx.saved_tensors
         d_x = _like(x, ctx.pool)
         d_bias = torch.zeros_like(bias)
-        compiled.ACTIVATION_KERNELS[ctx.kind][1](*_arrays(x, bias, d_out, d_x, d_bias))
+        _, backward_kernel = compiled.ACTIVATION_KERNELS[ctx.kind]
+        backward_kernel(*_arrays(x, bias, d_out, d_x, d_bias))
         return d_x, d_bias, None, None
 
 
@@ -143,7 +145,11 @@ class DropoutAddNorm(torch.autograd.Function):
 
 
 class BiasAttend(torch.autograd.Function):
-    """The context of attention within sentences, ``(T, D)``; tokens of no sentence get zeros."""
+    """The context of attention within sentences, ``(T, D)``; tokens of no sentence get zeros.
+
+    Each row of ``groups`` describes sentences of equal length, which follow each other: the index
+    of their first token, their number and their length.
+    """
 
     @staticmethod
     def forward(
@@ -156,12 +162,12 @@ class BiasAttend(torch.autograd.Function):
         stream: np.ndarray,
         pool: BufferPool,
     ) -> Tensor:
-        # A row of ``groups`` holds start, number of sentences and their length.
-        padded_lengths = [-(-length // LANES) * LANES for length in groups[:, 2].tolist()]
-        n_rows = (groups[:, 1] * groups[:, 2] * n_heads).tolist()
-        probs = [pool.tensor(shape) for shape in zip(n_rows, padded_lengths, strict=True)]
+        probs: list[Tensor] = []
+        for _, n_sentences, length in groups.tolist():
+            padded_length = -(-length // LANES) * LANES  # rounded up
+            probs.append(pool.tensor((n_sentences * n_heads * length, padded_length)))
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
-        context[_end(groups) :] = 0
+        context[_n_sentence_tokens(groups) :] = 0
         for tokens, length, group_probs in _by_group(groups, probs):
             compiled.attention_forward(
                 *_arrays(qkv[tokens], bias),
@@ -185,7 +191,7 @@ class BiasAttend(torch.autograd.Function):
         d_qkv = _like(qkv, ctx.pool)
         d_bias = torch.zeros_like(bias)
         # Rows of no sentence take no part in attention.
-        d_qkv[_end(ctx.groups) :] = 0
+        d_qkv[_n_sentence_tokens(ctx.groups) :] = 0
         for tokens, length, group_probs in _by_group(ctx.groups, probs):
             compiled.attention_backward(
                 *_arrays(qkv[tokens], bias),
@@ -198,18 +204,20 @@ class BiasAttend(torch.autograd.Function):
 
 
 def _like(tensor: Tensor, pool: BufferPool) -> Tensor:
+    """Return memory from the pool for a tensor of the same shape and type."""
     return pool.tensor(tuple(tensor.shape), tensor.dtype)
 
 
-def _end(groups: np.ndarray) -> int:
-    """Return the number of tokens that belong to a sentence; they come first."""
-    return int(groups[:, 1] @ groups[:, 2])
+def _n_sentence_tokens(groups: np.ndarray) -> int:
+    """Return the number of tokens that belong to a sentence; they precede all others."""
+    _, n_sentences, lengths = groups.T
+    return int(n_sentences @ lengths)
 
 
 def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, int, Tensor]]:
-    """Yield the tokens of each group of sentences, the sentences' length, and their ``probs``."""
-    for (start, n_rows, length), group_probs in zip(groups.tolist(), probs, strict=True):
-        yield slice(start, start + n_rows * length), length, group_probs
+    """Yield the tokens of each group of sentences, the length of these, and their ``probs``."""
+    for (start, n_sentences, length), group_probs in zip(groups.tolist(), probs, strict=True):
+        yield slice(start, start + n_sentences * length), length, group_probs
 
 
 def _arrays(*tensors: Tensor) -> Any:
