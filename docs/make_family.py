@@ -153,10 +153,19 @@ def values_of(folder: Path, name: str) -> dict[str, list[float]]:
     if (folder / name).is_dir():
         records = [read_run_record(run) for run in seed_runs(folder / name).values()]
         values["dev"] = [record.trained_score or 0.0 for record in records]
+    transfer = folder / f"{name}-transfer.json"
+    if transfer.is_file():
+        values["transfer"] = transfer_averages(transfer)
     times = folder / f"{name}.time"
     if times.is_file():
         values["seconds"] = list(map(float, re.findall(r"step +([\d.]+) s", times.read_text())))
     return values
+
+
+def transfer_averages(path: Path) -> list[float]:
+    """Return the average over the transfer tasks in a result, one value a seed."""
+    result = json.loads(path.read_text())
+    return [run["average"] for run in result.get("runs", [result])]
 
 
 def task_score(subsets: Mapping[str, SubsetPairs]) -> float:
@@ -265,6 +274,7 @@ def row_of(name: str, title: str, results: dict[str, Any], test: Test | None) ->
     for measure in ("length_bias", "overlap_bias"):
         cells.append(shown(values.get(measure), 3))
     cells.append(shown(values.get("negation_accuracy"), 1, 100))
+    cells.append(shown(values.get("transfer"), 1, 100))
     cells.append(f"{time_of(name, results):.2f}" if "seconds" in values else "–")
     return f"| {' | '.join(cells)} |"
 
@@ -325,13 +335,14 @@ The start is a raw language model of the recipe (`LAYERS=4-6 STEPS={raw_steps}`)
 over seeds, Spearman x100. The gain over SimCSE is of the mean of both, with the 95% interval over seeds and pairs together,
 and p is Holm's for the {n_tests} tests of this section.
 
-| method | STS-B | STS16 | gain | p | alignment | uniformity | eff. rank | length bias | overlap bias | negations | time |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| method | STS-B | STS16 | gain | p | alignment | uniformity | eff. rank | length bias | overlap bias | negations | transfer | time |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
 {table}
 
 - *Length bias*: how far the correlation (Spearman) of the cosine with the difference in words is from that of the rating.
   *Overlap bias*: how much more the cosine correlates with the share of common words than the rating does. *Negations*: sentences of
   STS-B test, in %, that are closer to a paraphrase (rated 4 or more) than to their own negation.
+- *Transfer*: accuracy of a linear classifier on CR and TREC (fast protocol), mean of both, in %; a dash: not scored yet.
 - *Alignment*, *uniformity*, *effective rank*: of the vectors of a third of STS-B dev.
 - *Time*: of a step, SimCSE = 1 (median of three dry runs on two quiet cores); a teacher's vectors are made before.
 - p is at least 0.001 before Holm's correction, as there are 2,000 resamples. Not decided is what p does not tell from 0.

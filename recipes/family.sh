@@ -9,6 +9,7 @@ source "$(dirname "$0")/common.sh"
 [ "$SCALE" = full ] && GENERATOR=${GENERATOR:-distilbert-base} || GENERATOR=${GENERATOR:-${RAW:+$MODEL}}
 
 [ "$SCALE" = full ] && TASKS=${TASKS:-} || TASKS=${TASKS:-STSBenchmark,STS16}
+[ "$SCALE" = full ] && TRANSFER=() || TRANSFER=(--protocol fast --tasks CR,TREC)
 here=$(dirname "$0")
 entries=()
 spaces=()
@@ -29,6 +30,8 @@ row() {
   sts "$1" "$OUT/$1" ${TASKS:+--tasks "$TASKS"} --save-scores "$OUT/$1.pairs.jsonl" --force
   [ -s "$OUT/negations.csv" ] || python "$here/../docs/make_family.py" negations "$SENTEVAL" "$OUT/negations.csv"
   sts "$1-negations" "$OUT/$1" --pair-file "$OUT/negations.csv" --save-scores "$OUT/$1-negations.pairs.jsonl" --force
+  [ -s "$OUT/$1-transfer.json" ] ||
+    simcse eval transfer --model "$OUT/$1" --data-dir "$SIMCSE_DATA" "${TRANSFER[@]}" -o "$OUT/$1-transfer.json"
   timed+=("$(printf '%q ' "$@")")
   entries+=("$1=$OUT/$1.json")
   spaces+=(--model "$OUT/$1" --label "$1")

@@ -56,6 +56,13 @@ def test_rows_are_those_of_the_recipe(rows):
     assert named <= set(trained)
 
 
+def test_transfer_has_one_average_a_seed(family, tmp_path):
+    runs = [{"seed": 1, "average": 0.6}, {"seed": 2, "average": 0.7}]
+    for content, averages in (({"average": 0.65, "runs": runs}, [0.6, 0.7]), (runs[0], [0.6])):
+        (tmp_path / "r.json").write_text(json.dumps(content))
+        assert family.transfer_averages(tmp_path / "r.json") == averages
+
+
 def test_length_bias_is_0_where_cosines_order_pairs_as_ratings_do(family):
     left = ["a", "a b", "a b c", "a b c d"]
     right = ["a", "a", "a", "a"]  # differences of 0 to 3 words
