@@ -55,14 +55,15 @@ def augment_file(
 ) -> None:
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
-    ``show`` displays the preview; without an output, nothing else is made. ``make_augmenter`` is
-    called after the output has been checked, since loading a model takes seconds.
+    ``show`` displays the preview; without ``options.output``, only the preview is made.
+    ``make_augmenter`` is called after the output has been checked, since loading a model takes
+    seconds.
     """
     # Mistakes in the options are found before anything is written.
     steps = parse_steps(options)
     name = source_name(source)
     given = Given.of(options, progress=progress).of_texts(options.column)
-    output = options.output or Path(STDIO)
+    output = options.output or Path(STDIO)  # if there is only a preview, nothing is written there
     has_two_sides = options.sides is Sides.BOTH
     negates = any(step.method == Augmentation.NEGATE for step in steps)
     if negates and has_two_sides:

@@ -49,8 +49,8 @@ def negate(text: str) -> str:
     - A "not" or "n't" is removed.
     - An auxiliary or a form of be gets a "not"; but "has a" becomes "does not have a".
     - A listed verb becomes its lemma behind "do not", "does not" or "did not". A word behind a
-      determiner or a preposition is not taken for a verb, and a verb without an ending only behind
-      I, you, we and they.
+      determiner or a preposition is not taken for a verb. A word without the ending of a verb is
+      taken for one only behind I, you, we or they.
 
     If no rule fits, "Not" is put before the sentence.
 

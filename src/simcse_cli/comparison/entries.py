@@ -217,9 +217,9 @@ def _results_in(
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, list[Entry]]:
-    """Return a run joined with its results, and its variants: the results under other settings.
+    """Return a run with its results, and an entry for each of its results under other settings.
 
-    A result of an earlier model of the run gets a remark.
+    A result that was computed with an earlier model of the run is marked with a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)

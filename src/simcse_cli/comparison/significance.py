@@ -189,7 +189,7 @@ def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., boo
 
 
 def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
-    """Return a sample for each subset of each task that both systems have scored."""
+    """Return the pairs that both systems have scored, a sample for each subset of each task."""
     shared: dict[str, list[bootstrap.PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []
@@ -230,7 +230,7 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
     corrected_tests = []
     for test, p_corrected in zip(tests, p_values, strict=True):
         corrected = replace(test, p_corrected=p_corrected)
-        if test.discordance is not None:
+        if test.p_mcnemar is not None:
             corrected = replace(corrected, p_mcnemar_corrected=next(mcnemar_corrected))
         corrected_tests.append(corrected)
     return corrected_tests

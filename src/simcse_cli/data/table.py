@@ -173,8 +173,8 @@ class Table:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None;
-        otherwise ``choose_columns`` returns other places in that row.
+        A row of JSON may lack some of the columns. With ``may_lack``, the missing cells are None;
+        otherwise ``choose_columns`` gets the grid of this row, and returns the places to read.
         """
         grid = self.reading.grid
         if self.form is FileFormat.PARQUET:

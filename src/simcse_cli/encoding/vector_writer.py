@@ -251,16 +251,17 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
             f"{output} exists already, without a side file that tells what it holds",
             hint=EXISTS_HINT,
         )
-    unrecorded = NOT_RECORDED - side.keys()
+    not_comparable = NOT_RECORDED - side.keys()
     # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
-        unrecorded.add("precision")
-    recorded = [key for key in side if key not in FACTS]
-    for key in compared_keys(recorded, facts):
+        not_comparable.add("precision")
+    # FACTS describe the vectors; only settings are compared.
+    settings = [key for key in side if key not in FACTS]
+    for key in compared_keys(settings, facts):
         value = facts.get(key)
         if key == "model_digest" and is_older_digest(side.get(key), str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-        if key in unrecorded or side.get(key) == value:
+        if key in not_comparable or side.get(key) == value:
             continue
         what = other_value(key, side.get(key), value)
         if key == "input_sha256":

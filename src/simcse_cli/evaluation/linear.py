@@ -255,7 +255,8 @@ class _Cohort:
         # The gradient of the cross-entropy with respect to the logits: the probabilities, less 1
         # for the right class.
         errors = self._by_model(logits).softmax(dim=2)  # (F, R, K, B)
-        labels = self.labels[rows][:, None, None, :].expand(-1, errors.shape[1], 1, -1)
+        n_penalties = errors.shape[1]
+        labels = self.labels[rows][:, None, None, :].expand(-1, n_penalties, 1, -1)  # (F, R, 1, B)
         errors.scatter_add_(2, labels, torch.tensor(-1.0).expand(labels.shape))
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))

@@ -18,7 +18,13 @@ from simcse_cli.progress import Progress
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Settings that say where the files of a tokenizer are; no sub-word depends on them.
-_PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "special_tokens_map_file")
+_PATH_SETTINGS = (
+    "name_or_path",
+    "vocab_file",
+    "merges_file",
+    "tokenizer_file",
+    "special_tokens_map_file",
+)
 NO_LIMIT = 2**31 - 1
 """The length of a model that reads texts of any length."""
 
@@ -91,7 +97,7 @@ class Tokens:
         if rust is None:
             settings: dict[str, str] = {}
             for name, value in vars(self.tokenizer).get("init_kwargs", {}).items():
-                if name not in _PLACES:
+                if name not in _PATH_SETTINGS:
                     settings[name] = str(value)
             facts: dict[str, Any] = {
                 "class": type(self.tokenizer).__name__,

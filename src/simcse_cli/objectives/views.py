@@ -86,6 +86,7 @@ class TextViews(TwoEncoders):
         n_columns = len(data.columns)
         least, most = self.n_columns
         if not least <= n_columns <= most:
+            # The least number of columns tells which rows the objective takes.
             needed = {
                 1: "one sentence, or a pair,",
                 2: "anchor, positive and perhaps hard_negative",

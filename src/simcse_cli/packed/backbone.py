@@ -273,7 +273,7 @@ class PackedBackbone:
         return saves_time and kernels.is_installed() and kernels.can_load()
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return what to tell the user of compiled kernels before training, or None.
+        """Return a message about compiled kernels to show before training, or None.
 
         ``n_tokens`` is the number of tokens in a training pass.
         """

@@ -8,10 +8,10 @@ from simcse_cli.machine.processor import CPU_CONSTANTS, Product, cpu_kind
 
 
 def product_in(device: torch.device, dtype: torch.dtype) -> Product:
-    """Return what multiplies by a model's weights in inference, for products in ``dtype``.
+    """Return the way in which inference computes products of states and weights in ``dtype``.
 
-    This is ``"linear"`` for PyTorch's ``linear``, ``"prepacked"`` for oneDNN with weights in its
-    own layout, or ``"numpy"``.
+    It is ``"linear"`` (PyTorch's ``linear``), ``"prepacked"`` (oneDNN, with weights in its own
+    layout) or ``"numpy"``.
     """
     kind = cpu_kind()
     if device.type != "cpu" or kind == "other":

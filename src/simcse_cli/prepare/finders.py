@@ -116,13 +116,11 @@ class MeaningFinder:
         # The short vectors and the numbers of the texts that were added.
         self._kept = np.empty_like(self._short)
         self._numbers: list[int] = []
-        # For the current block: the place of each text in it, by number; the nearest text that was
-        # added before the block, by number; the cosines of all pairs of places; and the places of
-        # the texts of the block that were added.
-        self._places: dict[int, int] = {}
-        self._nearest: dict[int, Match] = {}
-        self._inside = units[:0]
-        self._added: list[int] = []
+        # The current block of texts:
+        self._places: dict[int, int] = {}  # from the number of a text to its place in the block
+        self._nearest: dict[int, Match] = {}  # by number, the nearest text added before the block
+        self._inside = units[:0]  # the cosines of all pairs of places
+        self._added: list[int] = []  # the places of its texts that were added
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Find for each text of a block the nearest of the texts that were added before."""

@@ -351,7 +351,7 @@ def lint_files(
 
 
 def training_rows(table: Table) -> Iterator[Row]:
-    """Yield the rows that training would read, but with any label.
+    """Yield the rows that training would read, and those that it would skip for their label.
 
     A row with lists of texts in its cells gives all rows that training makes of it.
     """

@@ -72,9 +72,9 @@ TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 class DevScore:
     """The scores of one dev evaluation; a value is None where it is undefined.
 
-    ``tasks`` holds, by name, the score of each task of a suite (``STSBenchmark-dev``), or further
-    measures. ``examples`` holds the values that each score is computed from, ``(n,)`` each: the
-    cosines of pairs, or the nDCG of queries.
+    ``tasks`` holds the scores of the tasks of a suite by name (``STSBenchmark-dev``); if the dev
+    set is no suite, it may hold further measures. ``examples`` holds the values that each score is
+    computed from, ``(n,)`` each: the cosines of pairs, or the nDCG of queries.
     """
 
     score: float | None
@@ -527,7 +527,7 @@ def _tasks(config: TrainConfig, known: Sequence[str], default: Sequence[str]) ->
 
 
 def _other_tasks(complete: Collection[str], tasks: Collection[str]) -> str:
-    """Return a hint on missing files, with the tasks that are complete unless all or none are."""
+    """Return a hint on missing files; if only some of the tasks are complete, it lists them."""
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
     if 0 < len(complete) < len(tasks):
         return f"{check}, or use --dev-tasks {','.join(complete)}"

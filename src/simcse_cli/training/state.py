@@ -152,7 +152,7 @@ class States:
         facts = {
             "format": 2,
             "position": asdict(position),
-            # This part of the objective is the model when the state is loaded as one.
+            # Whoever loads this state as a model gets this part of the objective.
             "served": next(
                 name for name, part in self.objective.named_children() if part is encoder
             ),
