@@ -165,10 +165,10 @@ def _mean_text(fractions: Sequence[float | None]) -> str | None:
 
 
 def _gain(records: Sequence[RunRecord]) -> str | None:
-    """Return the gain of training x100 as a text, or None if not all runs have measured it.
+    """Return how much training raised the dev score, as a text, or None if a run lacks a score.
 
-    A single run has recorded its gain with an interval; for several seeds, the interval of the mean
-    gain is over the seeds.
+    The numbers are multiplied by 100. A single run may have recorded its gain with an interval,
+    which is then returned. Several seeds give their mean gain, with an interval over the seeds.
     """
     if len(records) == 1 and records[0].gain is not None:
         return str(records[0].gain)

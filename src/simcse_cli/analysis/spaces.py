@@ -306,7 +306,10 @@ def sts_average(
 def _sts_results(
     encoder: NamedEncoder, results: Sequence[Path]
 ) -> Iterator[tuple[Path, SuiteResult]]:
-    """Yield the STS results of the files ``results`` and of the run folder, each with its file."""
+    """Yield each STS result with the file that holds it.
+
+    The files are those in ``results``, then the JSON files in the encoder's own folder.
+    """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
         content = read_json(path)

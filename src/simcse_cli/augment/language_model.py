@@ -138,8 +138,9 @@ class MlmFiller:
         encoding = self._tokenizer(masked_texts, truncation=True, max_length=self._max_length)
         rows = encoding["input_ids"]
 
-        # Fill in the masked words, batch by batch. ``words`` holds the parts of each word of each
-        # text, first those of the original words.
+        # Fill in the masked words, batch by batch. ``words`` holds each word of each text as three
+        # parts: what is before it, the word, and what is after it. These are the original
+        # words until new words take their places.
         words = [list(item.parts) for item in masked]
         lengths = list(map(len, rows))
         for batch in self._batches(lengths):

@@ -54,9 +54,9 @@ def n_synonyms(n_words: int, rate: float | None) -> int:
 
 
 def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep one continuous span of ``n_kept`` units, every start equally likely.
+    """Keep one continuous span of units; every start is equally likely.
 
-    Source: Gao et al. 2021.
+    The function ``n_kept`` gives the length of the span. Source: Gao et al. 2021.
     """
     length = n_kept(len(units), rate)
     start = rng.randrange(len(units) - length + 1)
@@ -73,9 +73,9 @@ def crop_prefix_chars(text: str, rate: float) -> str:
 
 
 def delete(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep ``n_kept`` units in order, every choice of positions equally likely.
+    """Keep some of the units in order; every choice of positions is equally likely.
 
-    Source: Gao et al. 2021.
+    The function ``n_kept`` gives the number of units to keep. Source: Gao et al. 2021.
     """
     n_units = len(units)
     dropped = set(rng.sample(range(n_units), n_units - n_kept(n_units, rate)))

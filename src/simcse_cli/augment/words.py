@@ -72,9 +72,10 @@ def split_punctuation(word: str) -> tuple[str, str, str]:
 
 
 def match_case(word: str, replacement: str) -> str:
-    """Return ``replacement`` in capitals if ``word`` is in capitals, else with its first letter.
+    """Return ``replacement`` with the capitals of ``word``.
 
-    If that letter is small, ``replacement`` is unchanged.
+    If ``word`` is all capitals, so is the result. If only its first letter is a capital, the first
+    letter of the result is one. Otherwise ``replacement`` is unchanged.
     ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
     """
     if len(word) > 1 and word.isupper():

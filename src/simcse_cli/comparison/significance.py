@@ -106,10 +106,10 @@ class _Suite:
     Attributes:
         average: name of the mean over its tasks.
         read: reads the examples of a result.
-        share: from the examples of a candidate and of the baseline, makes a sample of each task
-            that both systems have.
-        test: tests these samples; it also gets an entry of the baseline, and whether the seeds of
-            the two systems are paired.
+        share: takes the examples of a candidate and those of the baseline, and returns what to
+            test on each task that both systems have.
+        test: tests what ``share`` returned. Its other arguments are the baseline's entry, and
+            whether the seeds of the two systems are paired.
     """
 
     name: TestedSuite

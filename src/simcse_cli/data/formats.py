@@ -218,7 +218,10 @@ def _are_nested(values: Iterable[Any]) -> bool:
 
 
 def _record(value: Any, place: str) -> dict[str, Any]:
-    """Return the values of a row by name; a value inside an object has its path as its name."""
+    """Return the values of a row by column name.
+
+    A value inside an object becomes a column that is named by its path, such as ``meta.title``.
+    """
     # A text alone is a row of one column; the columns of a list are numbered.
     if isinstance(value, str):
         value = [value]
@@ -391,8 +394,9 @@ def parquet_length(source: InputPath) -> int:
 def parquet_rows(
     source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows from ``start`` on; a value inside a struct has its path as its name.
+    """Yield the rows from ``start`` on, each as its values by column name.
 
+    A value inside a struct becomes a column that is named by its path, such as ``meta.title``.
     ``columns`` are the columns to read, by default all.
     """
     n_to_skip = start

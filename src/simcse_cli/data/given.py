@@ -94,10 +94,11 @@ class Given:
         return replace(self, columns={}, roles=(), option=option, template=None)
 
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
-        """Return the same choices with one column of texts, or with a template of several columns.
+        """Return a copy that takes the texts from one column, or makes them by a template.
 
-        ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``; ``text`` is the template. Columns
-        in ``beside`` are read for something else than texts.
+        ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``. ``text`` is the template, which
+        may name several columns. ``beside`` are columns that are read for something else, such as
+        ids.
         """
         given = replace(self, roles=("text",), beside=beside)
         if text is not None:

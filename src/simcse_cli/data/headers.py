@@ -82,13 +82,15 @@ def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return the votes for (True) and against a header of columns of numbers, ids, dates or lists.
+    """Return the votes for a header (True) and against it (False), without their counts.
 
-    A column votes for a header if its cell in row 1 is of another kind than the cells below.
+    Only columns of numbers, ids, dates or lists vote. A column votes for a header if its cell in
+    row 1, which is in ``first``, is of another kind than the cells below.
     """
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
         kind = kinds.kind_of(column)
+        # Scores and labels vote only if they are numbers; ids, dates and lists need not be.
         is_numbers = kind in (Kind.SCORE, Kind.LABEL, Kind.ID) and _are_numbers(column)
         if not is_numbers and kind not in (Kind.ID, Kind.DATE, Kind.LIST):
             continue

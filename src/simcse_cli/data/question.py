@@ -14,7 +14,11 @@ _COLUMN_OPTIONS = ("--column", "--columns")
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible answer: columns by role, what they would mean, and the label, if any, to keep."""
+    """A possible answer to the question which column has which role.
+
+    ``columns`` are the columns by role, and ``meaning`` says what they would be. If ``keeps`` is
+    not None, only the rows with this label are kept.
+    """
 
     columns: dict[str, ColumnFacts]
     meaning: str = ""

@@ -183,10 +183,12 @@ def _lint_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
             return rows
         # Without a role of training rows, the first column that the user named holds the texts.
         return {"text": list(named.values())[:1]}
+    # Training rows have two sides, anchor and positive, and perhaps hard negatives.
     with suppress(UndecidedError):
         return find_sides(facts, Job.LINT, {})
     with suppress(UndecidedError):
         return {"text": [find_text(facts, facts.columns)]}
+    # The columns that can hold texts by their content, or all columns if none can.
     texts = facts.fitting() or facts.columns
     return {f"column {column.at + 1}": [column] for column in texts}
 

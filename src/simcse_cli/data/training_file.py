@@ -91,9 +91,11 @@ def iter_training_rows(
     counts, by label, the rows whose label says that they are not pairs.
     """
     roles = table.reading.roles
+    # A set is a list of texts that all mean the same.
     if SET in roles.columns:
         yield from _set_rows(table)
         return
+    # A template makes one text of several columns.
     if table.is_filled:
         for text in table.texts():
             yield ("anchor",), (one_line(text),)
@@ -131,10 +133,10 @@ def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
 def _expanded(
     table: Table, places_of_roles: Sequence[tuple[int, ...]], cells: Sequence[Any]
 ) -> Iterator[Row]:
-    """Yield the training rows in one row of a table: row i has text i of each role.
+    """Yield the training rows that one row of a table gives: the i-th has text i of each role.
 
-    ``places_of_roles`` holds the places of the columns of each role. ``cells`` begins with the
-    cells of these columns, in the same order.
+    ``places_of_roles`` tells for each role in which columns of the table its texts are. ``cells``
+    begins with the cells of these columns, in the same order.
     """
     # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []

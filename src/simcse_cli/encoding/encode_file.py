@@ -231,7 +231,10 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
 
 
 def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> None:
-    """Refuse an output that does not fit the options, before anything is read or loaded."""
+    """Refuse an output that does not fit the options, before anything is read or loaded.
+
+    ``cut_by`` is the option by which the input is cut into parts, or None if it is not cut.
+    """
     check_dtype(options)
     is_one_file = output != STDIO and not parts.is_folder(output)
     if options.engine is Engine.RAY:
@@ -249,6 +252,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
     if options.id_column is not None:
         if output == STDIO:
             raise UsageError("needs a file or a folder: -o FILE.parquet", option="--id-column")
+        # A part must hold its ids itself: there is no file for ids beside a part.
         if cut_by is not None and is_one_file and names_file(Path(output)) is not None:
             raise UsageError(
                 "needs parts with columns: a folder, .parquet or .jsonl", option="--id-column"

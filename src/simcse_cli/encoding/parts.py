@@ -95,7 +95,8 @@ def cut(n_rows: int, n_parts: int) -> list[Part]:
 def count_parts(n_rows: int) -> int:
     """Return the number of parts into which an input is cut for a folder or for Ray.
 
-    A part has 8 windows. If that made fewer than 32 parts, a part has fewer, but at least one.
+    A part has 8 windows of 8192 rows. If an input is too short for 32 such parts, its parts have
+    fewer windows, but at least one.
 
     Example:
         >>> count_parts(1_000_000), count_parts(20_000), count_parts(10**9)

@@ -56,7 +56,11 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _require_same_settings(
     output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Raise OutputError if model or settings differ, apart from settings about the input."""
+    """Raise OutputError if model or settings differ, apart from settings about the input.
+
+    ``side`` holds the entries of the side file, as the output was written with them.
+    """
+    # Of the settings that simcse 1.0.0 did not record, those that the side file lacks are ignored.
     ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
     for key in compared_keys(side, settings):
         recorded = side.get(key)

@@ -247,7 +247,8 @@ class _Cohort:
     def _step(self, rows: Tensor) -> None:
         """Train all models on one batch.
 
-        ``rows`` is ``(F, B)``: for each of the F splits, the numbers of its B examples.
+        ``rows`` is ``(F, B)``: for each of the F splits, the numbers of its B examples. Each split
+        has R models, one for each penalty, and each model has K classes.
         """
         n_splits, n_rows = rows.shape
         inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
@@ -258,6 +259,8 @@ class _Cohort:
         n_penalties = errors.shape[1]
         labels = self.labels[rows][:, None, None, :].expand(-1, n_penalties, 1, -1)  # (F, R, 1, B)
         errors.scatter_add_(2, labels, torch.tensor(-1.0).expand(labels.shape))
+        # The gradient of the weights, (F, R*K, D): a mean over the batch, to which the weight decay
+        # is added.
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 

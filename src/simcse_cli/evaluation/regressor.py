@@ -42,7 +42,10 @@ class PairVectors:
     gold: Floats
 
     def design(self, name: str) -> Tensor:
-        """Return the features ``[|u - v|, u * v, 1]``, ``(N, 2D + 1)``."""
+        """Return the features ``[|u - v|, u * v, 1]`` of all pairs, ``(N, 2D + 1)``.
+
+        ``name`` is shown in the error for features that are not finite.
+        """
         features = linear.difference_and_product(self.left, self.right)
         return linear.with_constant(linear.require_finite(features, name))
 

@@ -95,8 +95,10 @@ def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     deviation = None
     if _are_all(values, int | float) and not _are_all(values, bool):
         mean, deviation = mean_and_deviation(values)
+    # Whole numbers, such as counts, have a mean but no deviation.
     if not _are_all(values, float):
         deviation = None
+    # Equal values stay as they are, also whole numbers and values that are not numbers.
     if all(value == first for value in values):
         mean = first
     elif None in values:

@@ -177,7 +177,8 @@ def atomic_text(
 ) -> Iterator[TextIO]:
     """Yield a UTF-8 text stream that becomes ``target`` on success; ``-`` writes to stdout.
 
-    Lone surrogates, as in file names that are not UTF-8, are written as JSON escapes.
+    Lone surrogates, as in file names that are not UTF-8, are written as JSON escapes. The function
+    ``companions`` writes further files beside the target, as ``atomic_path`` says; stdout has none.
     """
     if str(target) == STDIO:
         with standard_output() as stream:

@@ -57,7 +57,7 @@ def parse_json(
         value = float(digits)  # which is infinite for 1e999
         if math.isfinite(value):
             return value
-        return constant(digits)
+        return constant(digits)  # an infinite number is treated like the word Infinity
 
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
@@ -65,6 +65,7 @@ def parse_json(
         return int(digits)
 
     def constant(name: str) -> None:
+        """Return None for NaN or Infinity if they are allowed, or else raise ValueError."""
         if not lenient:
             raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 

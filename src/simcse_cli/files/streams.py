@@ -26,8 +26,8 @@ def open_standard_streams() -> None:
     """Make the standard streams accept any text in any locale.
 
     Input and output are UTF-8, except on a terminal; lone surrogates are written as escapes. A
-    closed stream is opened to the null device. Otherwise the next file would get its number, and
-    with it the output of libraries.
+    closed stream is opened to the null device. Otherwise the next file that is opened would get the
+    stream's descriptor, and libraries would write their output into that file.
     """
     for descriptor in range(3):
         try:

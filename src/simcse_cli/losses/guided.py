@@ -57,8 +57,9 @@ def guided_info_nce(
     n_removed = []
     n_candidates = 0
     for left, right in pairs:
-        # On the diagonal is the labelled pair or a text with itself, except for hard negatives,
-        # which are the views from 2 on.
+        # The diagonal of (0, 1) holds the labelled pairs, and that of (0, 0) or (1, 1) each text
+        # with itself. These entries are no candidates. Views from 2 on are hard negatives: all of
+        # their entries are candidates.
         has_own_pairs = right < 2
         removed = similarity_matrix(guide[left], guide[right]) > bars
         if has_own_pairs:

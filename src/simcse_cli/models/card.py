@@ -186,7 +186,7 @@ def _with_scores(
     are replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added
     it, and it would be lost. Messages name ``place``; a new index gets the name of ``run_dir``.
     """
-    # The index must have every row of the table; its first model is that of this card.
+    # The index must have every row of the card's table; its first model is that of this card.
     values = checked(parse_yaml(front, place), _Entries, place)
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     this_model = models[0] if models else {"name": run_dir.resolve().name}
@@ -203,7 +203,7 @@ def _with_scores(
     measured = eval_results_to_model_index("", [*scores])[0]["results"]
     index = [this_model | {"results": [*measured, *kept]}, *models[1:]]
 
-    # An index without results is left out.
+    # The index is left out if this model is its only one and has no results.
     new_values = {key: value for key, value in values.items() if key != _INDEX}
     if index != [this_model | {"results": []}]:
         new_values[_INDEX] = index

@@ -433,7 +433,10 @@ def _max_length(modules: _Modules, record: ModelRecord) -> int:
 
 
 def _most_tokens(modules: _Modules) -> int:
-    """Return how many tokens a row may have by the configuration and by the table of positions."""
+    """Return how many tokens a row may have.
+
+    This is the smaller of two limits: that of the configuration and that of the table of positions.
+    """
     claimed = getattr(modules.backbone.config, "max_position_embeddings", None) or NO_LIMIT
     if claimed <= 0:  # XLNet, which has no limit, gives -1
         claimed = NO_LIMIT

@@ -48,7 +48,8 @@ def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
     kind = backbone.config._attn_implementation
     if kind not in (Attention.SDPA, Attention.EAGER):
         return mask
-    # Models that call this function take a mask with an axis for heads as it is.
+    # Models that call ``create_bidirectional_mask`` of transformers take a mask with an axis for
+    # heads as it is.
     module = sys.modules[type(backbone).__module__]
     takes_built_mask = hasattr(module, "create_bidirectional_mask")
     if not takes_built_mask or packed_backbone(backbone) is None:

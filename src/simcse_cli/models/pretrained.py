@@ -238,12 +238,13 @@ def attend_as_configured(backbone: Any) -> None:
 
 @torch.inference_mode()
 def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
-    """Return the last states ``(1, length + n_padded, H)`` of any sub-words and padding.
+    """Return the last states ``(1, length + n_padded, H)`` of a made-up text and its padding.
 
-    This puts the model into evaluation mode.
+    The text has ``length`` sub-words. This puts the model into evaluation mode.
     """
     config = backbone.config
-    # In most vocabularies, the first ids are those of special tokens.
+    # The ids start at 5, as the first ids are those of special tokens in most vocabularies. The
+    # remainder keeps them inside a tiny vocabulary.
     words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
     mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()

@@ -116,9 +116,10 @@ class TextViews(TwoEncoders):
         # Augment the texts of a view, unless the augmenter changes sub-words, as below.
         n_rows = len(examples)
         augment = self.options.augment
-        keys = self._augment_keys(n_rows, generator)
+        # For each view to augment, one key for each of its texts, which is the seed of the changes.
+        keys_of_view = self._augment_keys(n_rows, generator)
         if augment is not None and not isinstance(augment, TokenAugmenter):
-            for side, side_keys in keys.items():
+            for side, side_keys in keys_of_view.items():
                 views[side] = tuple(augment.many(views[side], side_keys))
 
         # Make the rows of all texts, view by view.
@@ -131,7 +132,7 @@ class TextViews(TwoEncoders):
         rows_of_view = [slice(side * n_rows, (side + 1) * n_rows) for side in range(len(views))]
         if isinstance(augment, TokenAugmenter):
             frame_ids = self._frame_ids()
-            for side, side_keys in keys.items():
+            for side, side_keys in keys_of_view.items():
                 side_rows = zip(rows[rows_of_view[side]], side_keys, strict=True)
                 rows[rows_of_view[side]] = [augment(row, frame_ids, key) for row, key in side_rows]
 

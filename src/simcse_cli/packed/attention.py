@@ -127,12 +127,12 @@ def _mix_states(
 
 
 def _parts_with_dtype(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
-    """Yield parts of the rows of a block ``(n_rows, L, 3D)``, and the type to multiply each in.
+    """Cut a block ``(n_rows, L, 3D)`` by rows; yield each part and the type to multiply it in.
 
-    On a CPU, oneDNN multiplies bfloat16 and keeps memory for every new number of rows. In
-    inference, a part therefore has one of two sizes, which depend on L alone, and the remaining
-    rows are computed in float32, so that memory does not grow with the input. With a gradient,
-    parts would cost copies, so everything is computed in float32.
+    Only bfloat16 on a CPU is cut. There oneDNN multiplies, and it keeps memory for every number
+    of rows that it meets. So that this memory does not grow with the input, the parts in inference
+    have only two sizes, which depend on L alone, and the rows left over are computed in float32.
+    With a gradient, cutting would cost copies, so the whole block is computed in float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype

@@ -245,7 +245,10 @@ class PackedBackbone:
             parameters: tuple[Sequence[Layer], QueryKeyValue | None],
             queue_weight_gradient: QueueWeightGradient,
         ) -> list[Tensor]:
-            """Return the wanted states of one half; ``start`` holds its embedded tokens."""
+            """Return the wanted states of one half of the batch, which has the number ``share``.
+
+            ``start`` holds the embedded tokens of this half.
+            """
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, share_first = parameters  # in place of those outside, for the half's own graph
             # A rounded number of rows lets most batches share the kernels of oneDNN.

@@ -107,6 +107,7 @@ class QuantizedLinear(NamedTuple):
         scale of the weights. Operations work in place where they can, because memory that is in the
         cache takes half the time.
         """
+        # Some layers first shift and scale their inputs by channel, to round them less coarsely.
         if self.factor is not None and self.shift is not None:
             x = torch.addcmul(self.shift, x, self.factor)
         groups = x.tensor_split(len(self.products), 1)
@@ -125,7 +126,7 @@ class QuantizedLinear(NamedTuple):
         total = group_product(0)
         for i in range(1, len(groups)):
             total.add_(group_product(i))
-        # Add low * scale_o * sum(w_o) of each group, and the bias, which is the last row of sums.
+        # Add low * scale_o * sum(w_o) of each group, and 1 * bias, which is the last row of sums.
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
 

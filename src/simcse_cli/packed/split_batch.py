@@ -97,9 +97,11 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the arguments of ``forward``, from those of its outputs."""
         trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
-        # For each share, its outputs that have a gradient, each with its part of the gradient.
+        # For each share, its outputs that have a gradient, each with its part of the gradient. The
+        # names of gradients begin with ``d_``.
         pairs_by_share: list[list[tuple[Tensor, Tensor]]] = [[] for _ in ctx.starts]
         shares_by_output = zip(*ctx.outputs, strict=True)
         for d_output, shares in zip(gradients, shares_by_output, strict=True):
@@ -133,8 +135,8 @@ class _Shares(torch.autograd.Function):
         width = d_inputs[0].shape[1]
         d_inputs.append(d_inputs[0].new_zeros(ctx.n_rows_of_no_share, width))
 
-        # The gradients of the parameters, by the ``id`` of the leaf. Those that were queued are
-        # sums over the shares already.
+        # The gradients of the parameters, by the ``id`` of the leaf. Those that the shares queued
+        # as ``products`` are sums over the shares already; the others are added up here.
         summed: dict[int, Tensor | None] = dict(products.gradients)
         for leaf, d_by_share in zip(trained, d_trained, strict=True):
             if id(leaf) not in summed:

@@ -23,7 +23,7 @@ _ROUNDING = 1e-4  # more than the error of a computed bound
 
 
 class Match(NamedTuple):
-    """The kept text that a text repeats, by its number, and how similar both are."""
+    """The number of the kept text that another text repeats, and how similar the two are."""
 
     kept_number: int
     score: float

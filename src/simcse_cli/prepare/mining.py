@@ -313,8 +313,9 @@ class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
     Every pass reads the pairs from the files again; memory holds a few numbers of each pair. The
-    different anchors are numbered in order, and so are the different texts; ``..._rows`` in the
-    names of attributes stands for such numbers, which are rows of the matrices of vectors.
+    different anchors are numbered in order, and so are the different texts. The number of an anchor
+    or text is also its row in the matrix of vectors. Attributes named ``..._rows`` hold such
+    numbers.
     """
 
     inputs: Sequence[str]

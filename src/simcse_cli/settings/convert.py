@@ -53,9 +53,10 @@ def is_null(value: Any, kind: type = str) -> bool:
 
 
 def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
-    """Convert a value to the type ``kind``; raise an error that ``convert`` catches if it misfits.
+    """Convert a value to the type ``kind``.
 
-    ``items`` holds the types of the items if ``kind`` is a list or tuple.
+    A value that does not fit raises an error, which ``convert`` catches. ``items`` holds the types
+    of the items if ``kind`` is a list or tuple.
     """
     if issubclass(kind, StrEnum):
         # YAML reads words such as "on" as true or false. If one is a choice, take it instead.

@@ -236,7 +236,10 @@ def _check_needs(
 
 
 def _no_use(place: str, phrase: str, reason: str) -> UsageError:
-    """Return the error for a setting at ``place`` without effect; the reason may be empty."""
+    """Return the error for the setting at ``place``, which has no effect here.
+
+    ``phrase`` names the cause, such as ``without --dedup near``; ``reason`` may be empty.
+    """
     message = f"has no use {phrase}"
     if reason:
         message += f", {reason}"

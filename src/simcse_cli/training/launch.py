@@ -142,7 +142,8 @@ def _start(
             stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
             stdout=subprocess.DEVNULL,  # this process shows the result
             stderr=others if rank else None,
-            **apart(held_locks()),  # Ctrl-C reaches them once, from here
+            # The workers hold the locks of this process too. Ctrl-C reaches them once, from here.
+            **apart(held_locks()),
         )
         workers.append(worker)
     return workers

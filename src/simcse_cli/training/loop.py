@@ -157,6 +157,7 @@ class Trainer:
         )
         self.position = Position()
         self.session = Session()
+        # A GPU is idle while the program reads the results of a step, so there it reads fewer.
         self.reads_every_step = self.accelerator.device.type == "cpu"
         self.running: list[RunningStep] = []
         self.running_since = 0.0
