@@ -151,8 +151,8 @@ class Embedder:
             max_length: most sub-words per text; the limit of the model is the default and the upper
                 bound.
             prompt: text or name of a prompt; default is the prompt that :meth:`load` has set.
-            batch_size: number of texts of the greatest length per forward pass; of shorter texts, a
-                batch holds more. It replaces the ``batch_tokens`` of :meth:`load`.
+            batch_size: number of texts in a forward pass if all have the greatest length; if they
+                are shorter, a pass holds more. It replaces the ``batch_tokens`` of :meth:`load`.
             show_progress_bar: show progress on stderr.
             normalize_embeddings: the name of ``normalize`` in sentence-transformers.
         """

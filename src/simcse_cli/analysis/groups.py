@@ -152,7 +152,9 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
 
 
 def agreement(labels: Sequence[str], groups: Integers, seed: int) -> dict[str, float]:
-    """Return how well groups agree with known labels; all texts in no group count as one group.
+    """Return how well groups agree with known labels.
+
+    The texts that are in no group count together as one more group.
 
     ``v_measure`` is the harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg
     2007), 0 to 1, and ``v_measure_by_chance`` is its mean over 20 random orders of the labels.

@@ -350,6 +350,7 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
         return tasks  # ``best`` is one of these scores, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
     are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]]
+    # Without any task there is no average, and ``all`` would be true.
     if not are_dev_sets:
         return tasks
     if all(are_dev_sets):

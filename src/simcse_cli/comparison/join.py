@@ -227,9 +227,9 @@ class Comparison:
     def systems(self, kind: Literal["pair_scores", "predictions"]) -> list[System]:
         """Return the systems with files of single examples, the baseline of the tests first.
 
-        The members of a mean are the seeds of one system. But if the reference is such a member,
-        every entry is a system, so that seed is tested against seed. Results that were measured on
-        the baseline's runs under other settings are left out.
+        The members of a mean are the seeds of one system. But if the reference is itself a member
+        of a mean, every entry is a system of its own, so that single seeds are tested against each
+        other. Systems with results of the baseline's runs under other settings are left out.
         """
         mean_of: dict[str, str] = {}  # from the label of an entry to the label of its mean
         n_seeds: dict[str, int] = {}  # from the label of a mean to the number of its members
@@ -258,9 +258,9 @@ class Comparison:
         return [baseline, *tested]
 
     def _is_variant_of(self, baseline: System, system: System) -> bool:
-        """Tell whether a system holds results of the baseline's runs under other settings.
+        """Tell whether a system has results of the baseline's runs, measured under other settings.
 
-        The runs of the baseline include those that differ from its members only in the seed.
+        If the baseline is one of several seeds, the runs of the other seeds count as its runs, too.
         """
         labels = {entry.label for entry, _ in baseline.members}
         run_labels = set(labels)

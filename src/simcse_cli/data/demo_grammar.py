@@ -20,7 +20,11 @@ from simcse_cli.settings.declare import setting
 
 @cache
 def grammar() -> dict[str, Any]:
-    """Return the wordings of each part of a scene, the sources, and what a sentence may add."""
+    """Return the words of the generated corpus, by the top-level keys of their YAML file.
+
+    They are the wordings of each part of a scene, the ``sources`` that tell of a scene, such as a
+    diary, and the ``company``: phrases that can be added to a sentence.
+    """
     return dict(parse_yaml(resource("demo_grammar.yaml"), "demo_grammar.yaml"))
 
 

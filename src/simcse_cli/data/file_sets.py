@@ -120,7 +120,7 @@ class FileSet:
             self._refuse_paragraphs()
 
     def _refuse_paragraphs(self) -> None:
-        """Raise DataError if text files have blank lines between others, as documents have."""
+        """Raise DataError if blank lines separate paragraphs in text files, as in documents."""
         for file in self.files[:_LOOKED_AT]:
             lines = islice(iter_lines(file, encoding=self.given.encoding), _LINES_LOOKED_AT)
             text = "\n".join(map(str.strip, lines))

@@ -415,7 +415,8 @@ def parquet_rows(
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:
     """Return name, config and split of a Hub dataset.
 
-    ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``.
+    ``hf://nyu-mll/glue@qqp:test`` is ``("nyu-mll/glue", "qqp", "test")``. The path of a saved
+    dataset is returned whole, with the split ``train``.
     """
     if is_saved_dataset(Path(source)):
         return source, None, "train"

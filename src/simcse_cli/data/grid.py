@@ -91,8 +91,9 @@ class Grid:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None;
-        otherwise ``choose_columns`` takes the row as a table, and returns other places in it.
+        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None.
+        Otherwise ``choose_columns`` is called with a grid of this row alone, and returns the places
+        in it to read instead. Without ``choose_columns``, such a row raises DataError.
         """
         names = self.names_at(places)
         take_by_place = _taker(places)

@@ -189,8 +189,13 @@ def _end_mark(text: str) -> str:
 
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
-    """Tell whether a cell is unusually short or long, or alone begins with a capital."""
-    # Phrases vary less in length than sentences do, so any below their median is short.
+    """Tell whether a cell differs in length or in its first letter from the texts below it.
+
+    It does if it is unusually short, is at least one and a half times as long as the longest text,
+    or begins with a capital where all texts begin with a small letter.
+    """
+    # Phrases vary less in length than sentences do, so a cell below their median is short. Beside
+    # many sentences, a cell is short that would be in their shortest tenth.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         shortest_usual = median(lengths)

@@ -170,7 +170,12 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
 
 # ------------------------------------------------------------------ scores and classes
 def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
-    """Return the column of scores, which the user named, has a usual name, or alone has numbers."""
+    """Return the column of scores, which the user named, has a usual name, or alone has numbers.
+
+    A usual name of labels counts only if the column has numbers. If no name decides, a column whose
+    content looks like scores comes before one that looks like labels. A column with the name of a
+    description, such as a length, is not considered then.
+    """
     for role in ("score", "label"):
         if role in named:
             return named[role]

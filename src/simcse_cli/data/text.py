@@ -59,7 +59,7 @@ def words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Return the number of words between spaces; scripts without spaces count two letters as one.
+    """Return the number of words between spaces; in scripts without spaces, two letters are a word.
 
     Example:
         >>> count_words("It's 5 p.m."), count_words("怎么给绿萝浇水?")

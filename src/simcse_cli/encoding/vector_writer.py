@@ -165,7 +165,10 @@ class VectorWriter:
         return n_rows
 
     def facts(self) -> dict[str, Any]:
-        """Return what the side file of an output with these settings and this input records."""
+        """Return the settings, the type of the vectors and the digest of the input.
+
+        The side file of an output with these settings and this input records the same entries.
+        """
         output_facts = {"dtype": self.kind.value, "input_sha256": self.files.digest}
         return self.encode.settings | output_facts
 

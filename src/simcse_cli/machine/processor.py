@@ -57,12 +57,14 @@ CPU_CONSTANTS = {
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for the enabled instructions of this processor.
 
-    Processors of AMD and Intel with the same instructions may need different constants. Only
-    processors of AMD get the key ``avx512_bf16``: on those of Intel, AVX-512 bfloat16 instructions
-    do half of the work of float32 instructions in the same time. Such processors have AMX instead,
-    though not in every virtual machine. Only processors of Intel get the key ``avx2_intel``: on
-    those of AMD, OpenBLAS multiplies float32 faster than MKL does and, with AVX2 alone, faster than
-    oneDNN.
+    Processors of AMD and Intel with the same instructions may need different constants.
+
+    Processors of Intel never get the key ``avx512_bf16``: on them, AVX-512 bfloat16 instructions do
+    half of the work of float32 instructions in the same time. Intel processors with these
+    instructions have AMX instead, though not in every virtual machine.
+
+    Processors of AMD never get the key ``avx2_intel``: on them, OpenBLAS multiplies float32 faster
+    than MKL does and, with AVX2 alone, faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"

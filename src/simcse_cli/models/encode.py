@@ -348,7 +348,11 @@ class _Texts:
         long: LongTexts,
         max_length: int | None,
     ) -> "_Texts":
-        """Cut sentences, with the prompt before each, into sub-words in one piece or in windows."""
+        """Return the sub-words of each sentence with the prompt before it.
+
+        With ``LongTexts.MEAN``, a text beyond the limit is cut into windows; otherwise its end is
+        left out. ``max_length`` may lower the model's own limit.
+        """
         tokens = model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
         has_windows = long is LongTexts.MEAN

@@ -343,9 +343,10 @@ def save_encoder(
 ) -> None:
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
-    The transformer keeps its precision. A train-only head is saved as the architecture's own
-    pooler, and the folder records ``cls_before_pooler``, so that nobody evaluates with this head
-    by accident. LoRA is merged into the weights.
+    The transformer keeps its precision, and LoRA is merged into its weights. A train-only head is
+    saved as the architecture's own pooler. But the folder records the pooler
+    ``cls_before_pooler``, which does not use the head, so that nobody evaluates with it by
+    accident.
 
     With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
     the transformer and this head are saved as a masked language model. The folder appears complete
@@ -421,7 +422,8 @@ def export_model(
         **facts,
     )
 
-    # A loader that was not tried has None. Vectors of 8-bit graphs are only similar.
+    # A loader that was not tried has None. Vectors of 8-bit graphs are only similar. A name that
+    # ends in ``_before`` stands for the vectors of the source, from before it was copied.
     tried: list[str] = []
     cosines = ""
     for loader, value in differences.items():

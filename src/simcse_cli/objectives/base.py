@@ -128,9 +128,10 @@ class Batch:
         return changed
 
     def split(self, end: int) -> tuple[TokenRows, TokenRows]:
-        """Return the rows before row ``end``, and the others; a part may hold only one kind.
+        """Return the rows before row ``end``, and the rows from there on.
 
-        ``end`` is counted in the whole batch, of which this one may be a part.
+        ``end`` is a row number of the whole batch. If this batch is only a chunk of it, one of the
+        two results may be empty.
         """
         n_before = max(end - self.offset, 0)
         return self.rows[:n_before], self.rows[n_before:]

@@ -75,7 +75,7 @@ class Simcse(TextViews):
     def encode(self, batch: Batch) -> Representations:
         """Return the embeddings of the plain rows and, with the MLM term, the masked rows' losses.
 
-        ``batch`` may be a part of a batch, which has rows of both kinds or of one.
+        If ``batch`` is only a chunk of a batch, it may have plain rows alone or masked rows alone.
         """
         if self.mlm is None:
             return super().encode(batch)

@@ -245,8 +245,8 @@ class SimcseUnsup(Simcse):
     def _loss(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
         """Return the contrastive loss of gathered views, in the form that the options choose.
 
-        ``views`` are the anchors, the positives, and then either the anchors without dropout or the
-        negatives that belong to no row: the queue, then the noise, if the options ask for them.
+        ``views`` begin with the anchors and the positives. If the options ask for them, the anchors
+        without dropout follow, or negatives that belong to no row: first the queue, then the noise.
         ``excluded`` marks the pairs of rows that are not negatives of each other.
         """
         options = self.options

@@ -247,10 +247,11 @@ class PackedBackbone:
         ) -> list[Tensor]:
             """Return the wanted states of one half of the batch, which has the number ``share``.
 
-            ``start`` holds the embedded tokens of this half.
+            ``start`` holds the embedded tokens of this half. ``parameters`` stand for
+            ``path.layers`` and ``first`` in the graph of this half.
             """
             operators = path.make_operators(masks[share], queue_weight_gradient)
-            layers, share_first = parameters  # in place of those outside, for the half's own graph
+            layers, share_first = parameters
             # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             tokens = halves[share]
@@ -266,7 +267,10 @@ class PackedBackbone:
         return kept
 
     def compiles(self, dtype: torch.dtype) -> bool:
-        """Tell whether a training pass in two halves, in ``dtype``, uses compiled kernels."""
+        """Tell whether training in ``dtype`` uses compiled kernels.
+
+        This concerns only passes whose batch is cut into two halves, computed side by side.
+        """
         if self.use_kernels is False or not can_compile(self.parts, dtype):
             return False
         if self.use_kernels:

@@ -238,7 +238,7 @@ class _Cast(torch.autograd.Function):
     def backward(ctx: Any, *d_outs: Tensor | None) -> tuple[Tensor | None, ...]:
         @torch.no_grad()  # map_on_cores enables gradients
         def split(group: tuple[Tensor | None, list[int]]) -> list[Tensor | None]:
-            """Return the gradient of each matrix of a group, from the gradient of the copy."""
+            """Cut the gradient of a group's stacked copy into the gradients of its matrices."""
             d_out, n_rows = group
             if d_out is None:
                 return [None] * len(n_rows)

@@ -407,7 +407,10 @@ def reading_facts(table: Table) -> TableFacts:
 
 
 def _taken(table: Table, job: Job) -> str | None:
-    """Say which columns a job takes or what it asks; None if the table does not suit the job."""
+    """Say which columns a job takes, or what the user has to tell it about the columns.
+
+    The result is None if the table does not suit the job.
+    """
     grid = table.reading.grid
     if table.is_text:
         return "each line" if job is Job.TEXTS else None
@@ -415,7 +418,7 @@ def _taken(table: Table, job: Job) -> str | None:
         roles = decide(grid, job, Given())
     except DataError as asked:
         what = asked.message.removeprefix(f"{grid.source}: ").partition("\n")[0]
-        # For any other job, an error only means that the table does not suit the job.
+        # Any table may hold rows or texts; for other jobs, an error means that it does not suit.
         return f"asks: {what}" if job in (Job.ROWS, Job.TEXTS) else None
     line, _ = told_line(grid, roles)
     return line.removeprefix(f"{grid.source}: ")

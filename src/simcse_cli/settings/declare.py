@@ -340,9 +340,10 @@ def check_keys(
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return values by the names of a dataclass's settings, converted to the types of these.
+    """Return the values by the names of the settings of the dataclass ``group``.
 
-    ``place`` names the source of the values in messages.
+    Each value is converted to the type of its setting. ``place`` names the source of the values in
+    messages.
     """
     hints = get_type_hints(group)
     checked = check_keys(values, _flags(settings_of(group)), place=place)

@@ -132,12 +132,16 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
-    """Return how many processes to start; 1 means none, as this one trains and joins its group."""
+    """Return how many processes this one has to start; 1 stands for none.
+
+    With 1, this process trains itself, and has joined its group if it belongs to one.
+    """
     if processes.is_launched():
         processes.end_with_launcher()
     is_first = processes.process_rank() == 0
     launch.check_accelerate(os.environ, progress if is_first else SilentProgress())
     n_started = options.num_processes
+    # A process with LOCAL_RANK was itself started by a launcher, so it starts no others.
     if "LOCAL_RANK" in os.environ or options.dry_run:
         n_started = 1
     if n_started > 1 and STDIO in flags.get("train_file", ()):

@@ -529,7 +529,8 @@ def build_parts(
     shared, batches = shared_texts(config, objective, examples, progress, resumed_batches)
     digests["batches"] = batches.value
 
-    # A resumed run keeps its batches, and version 1.0.0 of this program had no limit.
+    # A resumed run may leave out any share of its rows: version 1.0.0 of this program, which may
+    # have started it, had no limit.
     most_left_out = SHARED_SHARE if resumed_batches is None else 1.0
     facts = digests | dev_facts
     return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)

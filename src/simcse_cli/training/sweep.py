@@ -112,7 +112,8 @@ def read_plan(name: str) -> SweepPlan:
             )
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
-    # Check the common settings and the names of the swept ones.
+    # Check the common settings and the names of the swept ones. A name ``options.NAME`` is no field
+    # of TrainConfig, so it is not checked here.
     nest_options(plan.settings, place=name)
     plain = {setting: None for setting in plan.swept if not setting.startswith(_OPTION)}
     check_keys(plain, list(TrainConfig.__dataclass_fields__), place=name)

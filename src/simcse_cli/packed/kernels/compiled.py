@@ -93,13 +93,16 @@ def was_compiled(folder: Path | None = None) -> bool:
 
 
 def _load(value: Any) -> Any:
-    """Return a value as float32; compiled code calls ``_load_float32`` or ``_load_bfloat16``."""
+    """Return a value as float32.
+
+    Compiled code calls ``_load_float32`` or ``_load_bfloat16`` in place of this function.
+    """
 
 
 def _pack(value: Any, row: Any) -> Any:
     """Return a float32 value in the type of the array ``row``.
 
-    Compiled code calls ``_pack_float32`` or ``_pack_bfloat16``.
+    Compiled code calls ``_pack_float32`` or ``_pack_bfloat16`` in place of this function.
     """
 
 
@@ -496,7 +499,8 @@ def _tile_product(n_vectors: int) -> Any:
         c_row: Any,
         depth: Any,
     ) -> Any:
-        # It returns nothing, and its eight arguments are integers.
+        # Numba emits the code of a call by ``generate``. The call returns nothing; its arguments,
+        # all but the context, are eight integers.
         return types.void(*[types.int64] * 8), generate
 
     return tile
@@ -614,7 +618,8 @@ def attention_forward(
     lowest, scale = _lowest_kept_and_scale(threshold)
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
-    # np.int64, because _draw_head would be compiled once more for a constant.
+    # The index of a head's first draw in ``draws``, and that of its last word in ``words``. The
+    # latter is np.int64, because _draw_head would be compiled once more for a constant.
     start, last = 0, np.int64(0)
     states = np.zeros((padded, 3 * width), np.float32)
     keys = np.zeros((head, padded), np.float32)
