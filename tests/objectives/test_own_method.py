@@ -132,7 +132,7 @@ def test_code_is_named_by_the_command_line_alone(
     refused = invoke(*run_of(tiny_model_dir, *more))
     assert refused.exit_code == 1
     assert "objective names code, margin.py:Margin, which is run only if" in refused.stderr
-    if source == "recipe":
+    if source != "variable":
         typed = invoke(*run_of(tiny_model_dir, *more, *MARGIN))
         assert typed.exit_code == 0, typed.stderr
 

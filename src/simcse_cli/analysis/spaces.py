@@ -128,6 +128,7 @@ def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_
         pairs = zip(paths, plans, strict=True)
         names = [path.rstrip("/") + _suffix(plan) for path, plan in pairs]
         labels = label_sources(names, given=None)
+    # This checks that there is a different label for each source.
     labels = label_sources(paths, labels)
     parts = zip(paths, labels, options_by_source, plans, strict=True)
     return [_Source(*source_parts) for source_parts in parts]

@@ -60,6 +60,7 @@ def takes(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         # A command is wrapped once for each of its dataclasses, so collect the settings of all.
         declared = getattr(command, "declared", {}) | settings_of(group)
+        # ``command`` may be a wrapper itself; from now on, this wrapper is around it.
         command.is_inner = True  # type: ignore[attr-defined]
 
         # Only the outermost wrapper checks, as it alone has the values of all groups.

@@ -327,6 +327,7 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
         settings["metric"] = str(record.config.get("dev_metric", "spearman"))
     if suite == DevSuite.STS:
         settings["aggregation"] = Aggregation.ALL.value
+    # A run without a recorded suite was scored on one dev file, whatever its name.
     if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _dev_data(record.data)
     return settings

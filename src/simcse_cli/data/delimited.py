@@ -261,6 +261,7 @@ def _refuse_ambiguous(fitting: Sequence[_Fit], source: str) -> None:
     if is_tsv or not best.is_even:
         return
     for other in others:
+        # A short run of bars fits wherever a longer one does, so two of them are not ambiguous.
         are_bars = best.separator in _BARS and other.separator in _BARS
         if are_bars or not other.is_even:
             continue

@@ -97,7 +97,8 @@ def _another(choices: Iterable[str], current: str | None, rng: Random) -> str:
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
     """Return a sentence in which a source describes or denies a scene.
 
-    Neither the source nor ``extra`` is a part of the scene.
+    A source tells of the scene, such as a diary; the phrase ``extra`` comes at the end. Neither is
+    a part of the scene.
     """
     words = grammar()
     agent = rng.choice(words["agent"][scene.agent])

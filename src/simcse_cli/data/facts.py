@@ -160,7 +160,10 @@ def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
-    """Return the columns of texts, or of words if there are none, whose name allows texts."""
+    """Return the columns that hold texts or, if there are none, the columns that hold words.
+
+    Columns whose names speak against texts, such as those of scores, are left out.
+    """
     fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
     texts = [column for column in fitting if column.kind is not Kind.WORD]
     return texts or fitting

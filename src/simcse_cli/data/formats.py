@@ -77,8 +77,9 @@ def source_name(source: InputPath) -> str:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return the table of a text file, and whether each line is a single text.
 
-    ``single`` says that the caller wants single texts. Then each line is one, unless the first
-    lines are JSON objects, or the user's options speak of a table and the lines can be cut.
+    ``single`` says that the caller wants single texts. Then each line is a single text, with two
+    exceptions: the first lines are JSON objects, or the user's options speak of a table and the
+    lines can be cut into cells.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))

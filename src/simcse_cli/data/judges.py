@@ -170,11 +170,12 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
 
 # ------------------------------------------------------------------ scores and classes
 def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
-    """Return the column of scores, which the user named, has a usual name, or alone has numbers.
+    """Return the column of scores: one the user named, one with a usual name, or one of numbers.
 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
-    content looks like scores comes before one that looks like labels. A column with the name of a
-    description, such as a length, is not considered then.
+    content looks like scores comes before one whose content looks like labels. In this last step, a
+    column whose name is that of a description, such as a length, is left out, and several columns
+    that look alike are an error.
     """
     for role in ("score", "label"):
         if role in named:
@@ -222,9 +223,10 @@ def _find_label(
     named: Mapping[str, ColumnFacts],
     *tests: Callable[[ColumnFacts], bool],
 ) -> ColumnFacts:
-    """Return the column that the user named, has a usual name, or is the only one to pass a test.
+    """Return the column of labels: one the user named, one with a usual name, or one by a test.
 
-    The tests are tried in order; the first that some column passes decides.
+    The tests are tried in order. The first that any column passes decides; if several columns pass
+    it, an error is raised.
     """
     if "label" in named:
         return named["label"]

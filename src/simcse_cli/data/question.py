@@ -54,7 +54,8 @@ def question(facts: Facts, case: UndecidedError) -> DataError:
     option = facts.given.option
     rows = show.show_rows(grid.first_rows(), grid.names if grid.is_named else ())
     message = f"{grid.source}: {case.what}\n{rows}"
-    # Any other option takes a file of texts, whose columns cannot be named.
+    # Any other option takes a file of texts and cannot name a column of it, so the hint is to write
+    # one column to a file of its own.
     if case.choices and option not in _COLUMN_OPTIONS:
         column = case.choices[0].columns["text"].typed
         return DataError(message, hint=show.take_out_hint(grid.source, option, column))

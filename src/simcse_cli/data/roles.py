@@ -90,7 +90,11 @@ def _without_column(facts: Facts, name: str) -> str:
 
 # ------------------------------------------------------------------ single texts
 def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of single texts; for ``Job.VIEWS``, those of pairs with usual names."""
+    """Return the columns of the template, if there is one, or else the column of single texts.
+
+    ``Job.VIEWS`` can also read pairs. It gets the columns of both sides if the user named a
+    positive, or if the user named no text and the table has columns anchor and positive.
+    """
     template = facts.given.template
     if template is not None:
         return {"text": [_template_column(facts, name) for name in template.columns]}

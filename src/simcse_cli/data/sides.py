@@ -42,7 +42,11 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
 
 
 def _text_of_last_resort(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Return a column with a usual name that is empty or repeats words, or else the only column."""
+    """Return the column to read when no column looks like texts.
+
+    It is a column that has a usual name, although its cells are empty or repeat a few words. If
+    there is none, it is the only column of the table; UndecidedError is raised if there are more.
+    """
     usual = (*names.WEAK_TEXTS, *names.STRONG["anchor"])
     for column in among:
         if column.name in usual and (column.repeats_words or column.kind is Kind.EMPTY):
@@ -158,7 +162,8 @@ class _Sides:
         """
         taken = [known, *negatives]
         free = self.facts.fitting(taken)
-        # A column ``source`` often tells where a pair comes from, so no other may be left then.
+        # A column ``source`` often tells where a pair comes from, so it is taken for this side only
+        # if no other column is left.
         for name in names.WEAK_SIDES[side]:
             weak = by_name(free, name)
             if weak and not (name == "source" and len(free) > len(weak)):

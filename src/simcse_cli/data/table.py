@@ -152,7 +152,10 @@ class Table:
         other_names = reading.grid.names_at(beside)
 
         def choose_columns(row: Grid) -> Sequence[int]:
-            """Return the places of the same roles in a JSON row that lacks columns of row 1."""
+            """Return the places to read in a JSON row that lacks columns which row 1 has.
+
+            The columns of the roles are found anew in this row.
+            """
             places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
             if len(places) != len(places_in_row_1) or not set(other_names) <= set(row.names):
                 columns = ", ".join(row.names)

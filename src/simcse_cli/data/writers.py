@@ -58,7 +58,10 @@ def row_output(
     force: bool,
     manifest: bool = True,
 ) -> Output:
-    """Return the output of a command that writes rows, with the manifest as its record, if any."""
+    """Return the output of a command that writes rows.
+
+    With ``manifest``, its record is a manifest file; without, it has no record.
+    """
     output_format(path, columns)  # refuses a name that does not fit
     record = manifest_path(path) if manifest else None
     return Output(path, record=record, key="simcse_version", inputs=inputs, force=force)
@@ -87,9 +90,10 @@ def open_rows(
 def _open_text(
     output: Path | str, *, force: bool, companions: Callable[[Path], object]
 ) -> Iterator[TextIO]:
-    """Yield a text stream that becomes the output, packed if its name ends in ``.gz``.
+    """Yield a text stream that becomes the output, compressed if its name ends in ``.gz``.
 
-    ``companions`` takes the path of the complete file, and writes what appears with it.
+    The function ``companions`` is called with the path of the complete temporary file. The files
+    that it writes beside this file will appear beside the output.
     """
     if Path(output).suffix != ".gz":
         with atomic_text(output, force=force, companions=companions) as stream:

@@ -469,8 +469,9 @@ def _best_of_each(n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: i
 def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about 4 k
-    groups, since ``np.argpartition`` of whole rows would take half as long as the matrix product.
+    Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about
+    ``4 * k`` groups, because ``np.argpartition`` of whole rows is too slow: it would take half as
+    long as the matrix product that computes the scores.
     """
     n_rows, n_columns = scores.shape
     group_size = n_columns // (4 * k)

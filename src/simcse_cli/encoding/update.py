@@ -229,9 +229,10 @@ def _texts_of_index(index: Path, earlier: _EarlierRows) -> dict[int, str]:
 
 
 def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _EarlierRows:
-    """Return the rows of the earlier output; rows whose id is not in ``present`` are gone.
+    """Return the rows of the earlier output, with the texts of those that the input has lost.
 
-    Raise DataError unless the output is what its side file describes.
+    ``present`` holds the ids that the input has now. ``side`` is the content of the side file;
+    DataError is raised if the output is not what it describes.
     """
     # All rows are read once. Only the texts of rows that are gone are kept.
     earlier = _EarlierRows()

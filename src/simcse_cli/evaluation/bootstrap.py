@@ -89,7 +89,10 @@ class ResampledCorrelation:
 
 
 def _values(values: Floats) -> Centred:
-    """Return a function from counts to the values, centred at their mean in each resample."""
+    """Return a function that takes counts, and subtracts the mean of each resample from the values.
+
+    The counts say how often each value occurs in each resample.
+    """
     column: Floats = values.astype(np.float64)[:, None]
 
     def centred(counts: Floats) -> Floats:
@@ -166,7 +169,8 @@ def resample_sts(
     scores = []
     for predicted, gold in parts:
         correlation = ResampledCorrelation(predicted, gold=gold, metric=metric)
-        (drawn,) = correlation.draw(n_resamples, rng)  # of the only model
+        # ``draw`` returns one row per model, and here there is one model.
+        (drawn,) = correlation.draw(n_resamples, rng)
         scores.append(drawn)
     return np.average(scores, axis=0, weights=weights)
 
@@ -236,7 +240,7 @@ class PairedTest:
 
     @property
     def p_decisive(self) -> float:
-        """The p-value for seeds and examples together; that of the bootstrap if there is none."""
+        """The p-value that decides: ``p_both`` if it is known, or else that of the bootstrap."""
         return self.p_value if self.p_both is None else self.p_both
 
     def examples(self, unit: str) -> str:

@@ -30,9 +30,10 @@ def names_code(text: object) -> bool:
 
 
 def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: str) -> None:
-    """Raise ConfigError if a setting in ``values`` names code and is not the same in ``typed``.
+    """Raise ConfigError if ``values`` name code to run that the command line does not name.
 
-    ``values`` come from ``place``, such as a recipe; ``typed``, from the command line.
+    Otherwise a recipe from someone else could run code. ``values`` are the settings that come from
+    ``place``, such as a recipe; ``typed`` are the settings of the command line.
     """
     for key in _KEYS:
         value = values.get(key)

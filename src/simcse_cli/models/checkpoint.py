@@ -183,7 +183,10 @@ def _build_encoder(
     token_cnn: TokenCnn | None,
     head: MlpHead | None,
 ) -> SentenceEncoder:
-    """Return the encoder of these parts, whose record describes the parts as they are used."""
+    """Return the encoder that consists of these parts.
+
+    Its record describes the parts that it uses, which may differ from those that were recorded.
+    """
     recorded = source.record
     record = replace(
         recorded,

@@ -63,7 +63,11 @@ class Rankcse(Simcse):
         return terms, metrics
 
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
-        """Return the ranking loss of the options; ``teacher`` are the teachers' cosines."""
+        """Return the ranking loss that the options choose.
+
+        ``cosines`` are those of the trained encoder, ``logits`` are the same cosines divided by the
+        temperature, and ``teacher`` are the cosines of the teachers.
+        """
         options = self.options
         if options.rank is RankLoss.LISTMLE:
             return list_mle(logits, teacher)

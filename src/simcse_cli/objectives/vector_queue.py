@@ -47,7 +47,11 @@ class VectorQueue(nn.Module):
 
     @torch.no_grad()
     def push(self, trained: SentenceEncoder, anchors: TokenRows, counts: Sequence[int]) -> None:
-        """Update the copy's weights, and store its vectors of the anchors of all processes."""
+        """Update the weights of the copy, then add its vectors of the anchors to the queue.
+
+        ``anchors`` are those of this process, but the vectors of all processes are added;
+        ``counts`` holds the number of anchors of each process.
+        """
         slow_weights = self.encoder.backbone.parameters()
         for slow, fast in zip(slow_weights, trained.backbone.parameters(), strict=True):
             slow.lerp_(fast, 1 - self.momentum)

@@ -175,7 +175,10 @@ class _WeightProducts:
             self._complete.put(id(weight))
 
     def end_share(self) -> None:
-        """Record that a share has queued all its products; the last one ends ``multiply``."""
+        """Record that a share has queued all its products.
+
+        When the last share has done so, the calls of ``multiply`` end after the queued products.
+        """
         with self._lock:
             self._n_running -= 1
         if self._n_running <= 0:  # below 0 in a second backward pass, which autograd refuses

@@ -558,11 +558,12 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
     best = np.empty(0, _FOUND_PAIR)
 
     def search(block: slice) -> Array:
-        # A text may find itself, which is no pair: search one text more, and count the others.
+        # A text may find itself, which is no pair, so the search is for one text more.
         scores, rows = searcher.search(units[block], options.top_k + 1)
         query_rows = np.arange(*block.indices(n_texts))[:, None]
         is_other = rows != query_rows
         is_pair = is_other & (scores >= options.min_score)
+        # A text that did not find itself has one other text too many; only ``top_k`` may count.
         is_pair &= np.cumsum(is_other, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score

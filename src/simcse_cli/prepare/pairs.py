@@ -176,7 +176,10 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
 
 
 def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the place, the image and the text of each caption; usual names tell the columns."""
+    """Yield the place, the image and the text of each caption in a table.
+
+    The columns are found by the names that such tables usually give them.
+    """
     table = Table(source, Job.LINT, Given(encoding=encoding))  # LINT asks no question
     if not table.reading.grid.sample:
         return  # the table is empty

@@ -101,7 +101,7 @@ def _settings_of(group: Any) -> Declared:
 
 
 def recorded(values: Any) -> dict[str, Any]:
-    """Return the values that the record of an output has, by the names of their settings.
+    """Return the settings that belong in the record of an output: their values by their names.
 
     ``values`` is an object of a dataclass of settings.
     """

@@ -132,9 +132,10 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
-    """Return how many processes this one has to start; 1 stands for none.
+    """Return how many processes this process has to start, or 1 if it starts none.
 
-    With 1, this process trains itself, and has joined its group if it belongs to one.
+    If the result is 1, this process does the training. If it is one of several processes that were
+    started together, it has joined their group.
     """
     if processes.is_launched():
         processes.end_with_launcher()

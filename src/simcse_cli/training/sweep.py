@@ -22,7 +22,7 @@ from simcse_cli.errors import (
     require_extra,
 )
 from simcse_cli.files.atomic import write_json
-from simcse_cli.files.code import require_typed
+from simcse_cli.files.code import names_code, require_typed
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
 from simcse_cli.machine.processes import process_rank
@@ -368,13 +368,14 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
     """Return the settings of flags and sweep; raise ConfigError if both give the same setting."""
-    repeated = sorted((flags.keys() & swept.keys()) - {"options"})
-    if repeated:
-        raise ConfigError(
-            f"{flag(TrainConfig, repeated[0])} is given, and the sweep sets it too",
-            hint="leave the flag out",
-        )
+    # Only the command line may name code that is run, so it repeats what a sweep names.
     require_typed(swept, flags, "the sweep")
+    for name in sorted((flags.keys() & swept.keys()) - {"options"}):
+        if not names_code(swept[name]):
+            raise ConfigError(
+                f"{flag(TrainConfig, name)} is given, and the sweep sets it too",
+                hint="leave the flag out",
+            )
     merged = flags | swept
     options = flags.get("options", {}) | swept.get("options", {})
     if options:

@@ -632,7 +632,8 @@ def attention_forward(
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
         for h in range(n_heads):
-            # Draws of dropout, and the products of queries and keys.
+            # Draws of dropout, and the products of queries and keys. Without dropout the draws stay
+            # 0, and ``lowest`` keeps them all.
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             # Addresses are in bytes: the values lie 2 * width floats, 8 * width bytes, behind q.

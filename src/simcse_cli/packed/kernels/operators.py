@@ -167,6 +167,7 @@ class BiasAttend(torch.autograd.Function):
             padded_length = -(-length // LANES) * LANES  # rounded up
             probs.append(pool.tensor((n_sentences * n_heads * length, padded_length)))
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
+        # The memory of the pool is not cleared, and no kernel writes the rows of no sentence.
         context[_n_sentence_tokens(groups) :] = 0
         for tokens, length, group_probs in _by_group(groups, probs):
             compiled.attention_forward(
