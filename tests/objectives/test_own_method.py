@@ -128,7 +128,9 @@ def test_code_is_named_by_the_command_line_alone(
         monkeypatch.setenv("SIMCSE_OBJECTIVE", "margin.py:Margin")
     else:
         Path("sweep.yaml").write_text("grid:\n  objective: [margin.py:Margin]\n")
-        more += ["--sweep", "sweep.yaml", "--dev-split", 0.3]
+        pairs = "left,right,score\na dog runs,a dog runs fast,5\na cat,a car,1\none man,a man,4\n"
+        Path("dev.csv").write_text(pairs)
+        more += ["--sweep", "sweep.yaml", "--dev-file", "dev.csv"]
     refused = invoke(*run_of(tiny_model_dir, *more))
     assert refused.exit_code == 1
     assert "objective names code, margin.py:Margin, which is run only if" in refused.stderr
