@@ -19,7 +19,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(BIN)/python -m pyte
 help:            ## show the targets
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  \1\t/'
 
-# Modules are compiled when they are first imported; compiling all of them took half of the installation.
+# The demo compiles a module when it is first imported: compiling all took half of the installation. Tests need all compiled,
+# since warnings are errors in them, and compiling some packages warns.
 $(FEW): pyproject.toml $(PINS)
 	@echo "installing simcse, PyTorch and the demo's model into $(VENV): about 70 packages, 1.9 GB, a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,6 +30,7 @@ $(FEW): pyproject.toml $(PINS)
 $(STAMP): $(FEW)
 	@echo "installing what tests, types, docs and peers need besides: about 60 packages, 0.9 GB"
 	$(BIN)/python -m pip install -q --no-compile -c $(PINS) -e '.[$(EXTRAS)]'
+	$(BIN)/python -W ignore -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compileall.log 2>&1 || true
 	touch $@
 
 demo: $(FEW)     ## the main job on a generated corpus: prepare, train, eval, encode, analyze
