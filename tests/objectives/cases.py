@@ -87,6 +87,7 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
     "distill similarities": (Name.DISTILL, PAIRS, {"teacher": 12, "match": "similarities"}),
     "simcse-sup guided": (Name.SIMCSE_SUP, TRIPLETS, {"teacher": 12, "guide_margin": 0.1}),
     "simcse-sup": (Name.SIMCSE_SUP, TRIPLETS, {"hard_negative_alpha": 2.0}),
+    "simcse-sup angle": (Name.SIMCSE_SUP, TRIPLETS, {"angle_weight": 0.5, "unsup_weight": 1.0}),
     "simcse-sup dual mlm": (Name.SIMCSE_SUP, TRIPLETS, {"dual_encoder": True, "mlm_weight": 0.1}),
     "next-sentence": (Name.NEXT_SENTENCE, DOCUMENTS, {"window": 3, "dual_encoder": True}),
     "cosent": (Name.COSENT, SCORED, {}),

@@ -12,6 +12,7 @@ from helpers import SENTENCES
 from objectives.cases import DOCUMENTS, LONG_DOCUMENTS, PAIRS, SINGLES, TRIPLETS, batch_of, build
 from simcse_cli.data.training_file import TrainingDocuments
 from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.losses.cosent import complex_score
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
@@ -582,3 +583,27 @@ def test_unsupervised_term_of_orthogonal_anchors_without_dropout_has_a_closed_fo
     eye = torch.eye(6)
     n_classes = np.log(1 + 5 * np.exp(-2))
     assert float(objective.contrast([eye, eye, eye])) == pytest.approx(3 * n_classes)
+
+
+def test_angle_term_ranks_each_positive_above_all_hard_negatives(tiny_encoder):
+    options = {"angle_weight": 0.5, "unsup_weight": 1.0}
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {"temperature": 0.5}, options)
+    generator = torch.Generator().manual_seed(0)
+    anchors, positives, negatives, again = torch.randn(4, 5, 6, generator=generator).double()
+    pairs = complex_score(anchors, positives), complex_score(anchors, negatives)
+    total = 1.0
+    for positive in pairs[0].tolist():
+        for negative in pairs[1].tolist():
+            total += np.exp((negative - positive) / 0.5)
+    views = [anchors, positives, negatives, again]
+    assert float(objective.angle_term(views)) == pytest.approx(np.log(total), rel=1e-12)
+    batch = batch_of(objective, TRIPLETS)
+    terms, _ = objective.view_terms(views, batch)
+    assert float(terms["angle"]) == pytest.approx(0.5 * np.log(total), rel=1e-12)
+    assert float(terms["contrastive"]) == float(objective.contrast(views))
+
+
+def test_angle_term_needs_triplets(tiny_encoder):
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {}, {"angle_weight": 1.0})
+    with pytest.raises(ConfigError, match="angle_weight=1: pairs has no hard_negative"):
+        objective.examples(PAIRS, np.random.default_rng(0))

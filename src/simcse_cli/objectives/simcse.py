@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simcse_cli.errors import ConfigError
+from simcse_cli.losses.cosent import angle
 from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, Representations
+from simcse_cli.objectives.base import Batch, Examples, Losses, Representations
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViewOptions, TextViews
 from simcse_cli.settings.choices import ContrastBlock, HeadUse, ObjectiveName, Similarity
@@ -134,12 +136,19 @@ class SimcseSupOptions(SimcseOptions):
         1.0, "Weight of an anchor's own hard negative.", "--hard-neg-alpha", above=0
     )
     unsup_weight: float = setting(0.0, "Weight of the unsupervised loss of the anchors.", min=0)
+    angle_weight: float = setting(0.0, "Weight of AnglE's term, which needs triplets.", min=0)
     teacher: int | None = setting(
         None,
         "Width of the vectors of a guide, which masks false negatives (GIST).",
         "--teacher",
         enables=("guide_margin", "contrast"),
-        excludes=("similarity", "symmetric", "hard_negative_alpha", "unsup_weight"),
+        excludes=(
+            "similarity",
+            "symmetric",
+            "hard_negative_alpha",
+            "unsup_weight",
+            "angle_weight",
+        ),
         because="whose loss is of one form",
     )
     guide_margin: float = setting(
@@ -160,6 +169,9 @@ class SimcseSup(Simcse):
     An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second
     time under another dropout mask, as its own positive (Eq. 4). The paper tried such a combination
     without a gain (section 4), but states neither its form nor its weight.
+
+    An ``angle_weight`` above 0 adds AnglE's term: each anchor and its positive are a pair of score
+    1, each anchor and its hard negative one of score 0 (Li and Li 2023, the authors' code).
     """
 
     name = ObjectiveName.SIMCSE_SUP
@@ -173,6 +185,15 @@ class SimcseSup(Simcse):
         super().set_up()
         self.hard_negative_alpha = self.options.hard_negative_alpha
 
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        if self.options.angle_weight and len(data.columns) < 3:
+            raise ConfigError(
+                f"--set angle_weight={self.options.angle_weight:g}: {data.name} has no "
+                "hard_negative",
+                hint="AnglE's term takes triplets; pairs with scores are for --objective cosent",
+            )
+        return super().examples(data, generator)
+
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
         if not self.options.unsup_weight:
@@ -181,7 +202,25 @@ class SimcseSup(Simcse):
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         if "teacher" not in batch.extra:
-            return super().view_terms(views, batch)
+            terms, metrics = super().view_terms(views, batch)
+            if self.options.angle_weight:
+                terms["angle"] = self.options.angle_weight * self.angle_term(views)
+            return terms, metrics
+        return self.guided_terms(views, batch)
+
+    def angle_term(self, views: Sequence[Tensor]) -> Tensor:
+        """Return AnglE's loss of gathered views, as a mean over the trained widths."""
+        losses = []
+        for anchors, positives, hard_negatives, *_ in self.leading_parts(views):
+            left = torch.cat([anchors, anchors])
+            right = torch.cat([positives, hard_negatives])
+            scores = torch.ones(len(left), device=left.device)
+            scores[len(anchors) :] = 0
+            losses.append(angle(left, right, scores, temperature=self.options.temperature))
+        return torch.stack(losses).mean()
+
+    def guided_terms(self, views: Sequence[Tensor], batch: Batch) -> Losses:
+        """Return the contrast with false negatives masked by the guide, and the masked share."""
         options = self.options
         losses = []
         shares = []
