@@ -116,13 +116,13 @@ class MlmFiller:
         no_words = [""] * n_rows
         tokens = [*tokens, *no_words][:n_rows]
         self._words = _whole_words(tokenizer, tokens)
-        # If tokens mark word starts, a word behind a space (spaced) has another token than the same
-        # word at the start of a text or behind punctuation (glued).
+        # If tokens mark word starts, a word behind a space has another token than the same word at
+        # the start of a text or behind punctuation.
         starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
-        self._glued_words = torch.tensor([word != "" for word in self._words])
-        self._spaced_words = self._glued_words
+        self._all_words = torch.tensor([word != "" for word in self._words])
+        self._words_behind_space = self._all_words
         if starts_word.any():
-            self._spaced_words = self._glued_words & starts_word
+            self._words_behind_space = self._all_words & starts_word
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; the key of a text decides which of its words are masked.
@@ -208,9 +208,9 @@ class MlmFiller:
         # and right behind punctuation it may have any token that is a whole word.
         allowed = []
         for place in places:
-            before, _, _ = words[place.text][place.word]
-            is_glued = place.word == 0 or before != ""
-            allowed.append(self._glued_words if is_glued else self._spaced_words)
+            punctuation, _, _ = words[place.text][place.word]  # before the word
+            is_behind_space = place.word > 0 and not punctuation
+            allowed.append(self._words_behind_space if is_behind_space else self._all_words)
         scores = scores.masked_fill(~torch.stack(allowed).to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best

@@ -103,7 +103,7 @@ def rank_errors(cosine: Floats, gold: Floats) -> Floats:
 def _pair_changes(
     task: str, before: Mapping[str, SubsetPairs], after: Mapping[str, SubsetPairs]
 ) -> Iterator[Change]:
-    """Yield the numbers of every pair of a task, before and after."""
+    """Yield every pair of a task, with its cosines and its rank errors before and after."""
     gold = np.concatenate([pairs.gold for pairs in before.values()])
     cosine_before = np.concatenate([pairs.cosine for pairs in before.values()])
     cosine_after = np.concatenate([after[subset].cosine for subset in before])

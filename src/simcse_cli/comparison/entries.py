@@ -230,9 +230,8 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, li
         is_plain = content.get("postprocess") is None and content.get("pooler") == record.pooler
         result_digest = content.get("model_digest")
         if is_plain and record.model_digest not in (None, result_digest):
-            # A digest of simcse 1.0.0 does not tell whether the model is the same.
-            remark = runs.older_result(folder, record.model_digest, path, result_digest)
-            if not remark:
+            remark = runs.incomparable_digests(folder, record.model_digest, path, result_digest)
+            if remark is None:  # they can be compared, and differ
                 remark = f"{path} is of an earlier model of the run; evaluate it again"
             entry = replace(entry, remarks=(remark,))
         results.append((path, entry))

@@ -550,7 +550,10 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 
 
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
-    """Yield the data that a measure was scored on, and the system, if the data are known."""
+    """Yield the data that a measure was scored on, for each system of which they are known.
+
+    The second text is the label of the system.
+    """
     for entry in systems:
         data = entry.data.get(measure)
         if data is not None and measure in entry.scores:

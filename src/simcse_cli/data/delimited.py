@@ -201,7 +201,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     # Most rows need two cells, and none may have more than row 1. Usual names in row 1 are
     # evidence too, so half of the rows are enough then.
     narrow_rows = [(number, cells) for number, cells in rows if len(cells) < 2]
-    bad_rows = [(number, cells) for number, cells in rows if _width(cells) > len(first)]
+    bad_rows = [(number, cells) for number, cells in rows if _filled_length(cells) > len(first)]
     share = 1 - len(narrow_rows) / len(rows)
     least_share = 0.5 if has_names else _LEAST_SHARE
     if share < least_share:
@@ -209,7 +209,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     return _Fit(separator, rows, share, bad_rows[0] if bad_rows else None, has_names)
 
 
-def _width(cells: Sequence[str]) -> int:
+def _filled_length(cells: Sequence[str]) -> int:
     """Return the number of cells up to the last that is not empty."""
     n_cells = len(cells)
     while n_cells and not cells[n_cells - 1].strip():
@@ -397,7 +397,7 @@ def _even_rows(
     """
     for number, cells in rows:
         if len(cells) != n_columns:
-            if _width(cells) > n_columns:
+            if _filled_length(cells) > n_columns:
                 raise _uneven_row(source, number, cells, n_columns)
             cells = [*cells[:n_columns], *[""] * (n_columns - len(cells))]
         yield number, cells
@@ -414,17 +414,17 @@ def _without_titles(rows: list[NumberedCells]) -> list[NumberedCells]:
 
 def _is_title(cells: Sequence[str], below: Sequence[NumberedCells]) -> bool:
     """Tell whether a row is a title: one filled cell above wider rows."""
-    if _width(cells) > 1 or any(map(names.is_known, cells)):
+    if _filled_length(cells) > 1 or any(map(names.is_known, cells)):
         return False
     # One filled cell of two may as well be a pair with an empty text.
     if len(cells) == 2:
         return False
     if len(cells) > 2:
-        return True
-    # A line without separators: most rows below must be wider, and at most one as short.
-    count_of_width = Counter(len(row) for _, row in below)
-    usual_width, _ = count_of_width.most_common(1)[0]
-    return usual_width > 1 and count_of_width[1] <= 1
+        return True  # only its first cell is filled
+    # A line without separators: most rows below must be longer, and at most one as short.
+    count_of_length = Counter(len(row) for _, row in below)
+    usual_length, _ = count_of_length.most_common(1)[0]
+    return usual_length > 1 and count_of_length[1] <= 1
 
 
 def _header_names(cells: Sequence[str]) -> tuple[str, ...]:

@@ -271,7 +271,7 @@ class _Cohort:
     def _judge(self) -> int:
         """Score the models on their dev rows, and return how many of them have stopped.
 
-        Improved weights are kept, and finished splits are dropped.
+        Improved weights are kept. A split is dropped once all of its models have stopped.
         """
         require_finite_weights(self._weights, "the probe")
         was_running = self._is_running()

@@ -115,7 +115,10 @@ class Output:
 
 
 def _require_own_record(path: Path, key: str, *, force: bool) -> None:
-    """Raise OutputError if ``path`` is a file without ``key``, which this program did not write."""
+    """Raise OutputError if ``path`` is a file that this program did not write.
+
+    A record that it wrote holds ``key``. With ``force``, any file is accepted.
+    """
     # A broken link does not exist, but would be replaced as well.
     if force or (not path.is_symlink() and not path.exists()):
         return

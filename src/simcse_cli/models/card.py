@@ -25,7 +25,13 @@ from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import label
 from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
-from simcse_cli.results.runs import RESULTS, RunRecord, duration, older_result, read_run_record
+from simcse_cli.results.runs import (
+    RESULTS,
+    RunRecord,
+    duration,
+    incomparable_digests,
+    read_run_record,
+)
 from simcse_cli.settings.choices import (
     Aggregation,
     Pooler,
@@ -271,8 +277,9 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     for result, path in results:
         # Leave out results of other weights, with a warning where old digests cannot be compared.
         digest = result.settings.get("model_digest")
-        if outdated := older_result(run_dir, record.model_digest, path, digest):
-            progress.warn(f"the model card leaves out a result: {outdated}")
+        remark = incomparable_digests(run_dir, record.model_digest, path, digest)
+        if remark is not None:
+            progress.warn(f"the model card leaves out a result: {remark}")
             continue
         if digest != record.model_digest:
             continue

@@ -406,8 +406,8 @@ class SentenceEncoder(nn.Module):
             mask_id=self._mask_id,
         )
 
-    def movable_positions(self) -> PackedBackbone:
-        """Return the packed form, in which the position of each token can be set.
+    def with_movable_positions(self) -> PackedBackbone:
+        """Return the backbone in its packed form, in which each token's position can be set.
 
         Raise ConfigError if the architecture has no packed form.
         """
@@ -432,7 +432,7 @@ class SentenceEncoder(nn.Module):
         distinct = sorted(set(lengths))
 
         # The template once for each n, with a gap of n positions in the place of the sentence.
-        packed = self.movable_positions()
+        packed = self.with_movable_positions()
         (empty_row,) = template.around(self.tokens.ids([""], limit=None))
         empty_rows = [empty_row] * len(distinct)
         tokens = packed.pack(empty_rows, multiple=ROUNDED_TO)
@@ -443,7 +443,8 @@ class SentenceEncoder(nn.Module):
         positions = tokens.positions.clone()
         positions[: shifts.numel()] += to_device(shifts.flatten(), positions.device)
 
-        # The states, one for each n, and then one for each row.
+        # The states, one for each n, and then one for each row. The pass may be padded all the
+        # same, on a device where that is faster; then it gets the positions as a matrix.
         if self._packed_for(empty_rows) is None:
             row_positions = positions[: shifts.numel()].view(shifts.shape)
             states = self._pooled(*self._padded(empty_rows), position_ids=row_positions)

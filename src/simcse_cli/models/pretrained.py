@@ -345,7 +345,7 @@ def wants_processor(folder: Path) -> bool:
 
 
 def read_as_text(folder: Path) -> None:
-    """Mark a saved model so that other libraries read its texts by the tokenizer alone."""
+    """Mark a saved model so that other libraries load its tokenizer, and no processor of pages."""
     path = folder / TOKENIZER_SETTINGS
     write_json(path, entries_of(path) | {"processor_class": TEXT_PROCESSOR})
 

@@ -120,8 +120,10 @@ def own_record(folder: Path) -> ModelRecord:
     """Return the record that ``simcse.json`` holds; the prompts are in another file."""
     path = folder / RECORD_FILE
     record = replace(read_fields(path, ModelRecord), origin=str(path))
+    # Refuse a record that names a folder outside the model's.
     for part in (record.head_folder, record.cnn_folder):
-        inside(str(path), part or "")
+        if part is not None:
+            inside(str(path), part)
     return replace(record, max_length=checked_length(record.max_length, path))
 
 

@@ -113,7 +113,7 @@ class Promptbert(TemplateViews):
                 raise ConfigError(f"{flag}: there is no template", hint="use template_bias=off")
             if self.second is not None:
                 raise ConfigError(f"{flag} knows one encoder", hint="leave --dual-encoder out")
-            self.encoder.movable_positions()  # raises an error if they cannot be moved
+            self.encoder.with_movable_positions()  # raises an error if they cannot be moved
         self.encoder.change(head=self.encoder.head, subtracts_template=subtracts_at_test)
         self._is_single = True  # ``examples`` sets it by the number of columns
 

@@ -199,7 +199,8 @@ def option_rows(name: str) -> list[tuple[str, str]]:
         default = field.default
         if isinstance(default, tuple):
             default = " and ".join(map(str, default))
-        if default not in (None, False, ""):  # these, and 0, mean that the option is off
+        is_off = default is None or default is False or default == ""
+        if not is_off:
             help_text += f" [default: {default}]"
         rows.append((usage, help_text))
     return rows

@@ -286,7 +286,9 @@ class PackedBackbone:
         """
         dtype = self.parts.words.weight.dtype
         # In these cases, kernels are not used.
-        if self.nested or n_tokens < LARGE or not is_x86() or not can_compile(self.parts, dtype):
+        if self.use_kernels is False or not can_compile(self.parts, dtype):
+            return None
+        if self.nested or n_tokens < LARGE or not is_x86():
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING + how_to_install("cpu-kernels")

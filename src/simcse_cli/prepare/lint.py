@@ -135,7 +135,8 @@ class Linter:
         self._pending: list[Row] = []  # rows whose tokens are not yet counted
         self._files: list[tuple[int, str]] = []  # the number of rows before each file, its name
         self.tables: list[Table] = []
-        self._separator: str | None = None  # of cells, if the lines of a text file have them
+        # What separates cells in the lines of a text file, or None if the lines have no cells.
+        self._separator: str | None = None
 
     def open_file(self, table: Table) -> None:
         """Begin a file; how it is read will be shown above the findings."""

@@ -89,8 +89,9 @@ class NearIndex:
         # of a shingle, so the low 32 bits are cut off.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
-        # The key of a band is a hash of its values: their sum, each times a random factor. The
-        # number of the band changes high bits of it, so equal sums of two bands give two keys.
+        # The key of a band is a hash of its values: their sum, each times a random factor. In its
+        # high bits the number of the band is mixed in, so that different bands, should their sums
+        # be equal, do not have the same key.
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
         keys = bands.sum(axis=1, dtype=np.uint64) ^ (
             np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)

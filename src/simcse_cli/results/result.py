@@ -279,10 +279,11 @@ def _task_from_json(
 
 @cache
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
-    """Return the sets known for each task and split: ``PUBLISHED`` or ``DEMO`` to size and SHA-256.
+    """Return the known data sets by task and split: the published one, that of the demo, or both.
 
-    The size counts the scored pairs of an STS task or the test examples of a transfer task; the
-    SHA-256 is ``StsTask.digest`` or ``TransferTask.digest``.
+    The keys of the inner mapping are ``PUBLISHED`` and ``DEMO``, its values size and SHA-256. The
+    size counts the scored pairs of an STS task or the test examples of a transfer task; the SHA-256
+    is ``StsTask.digest`` or ``TransferTask.digest``.
     """
     sets: dict[tuple[str, str], dict[str, tuple[int, str]]] = {}
     for row in resource_rows("evaluation_sets.tsv"):

@@ -369,7 +369,7 @@ def open_run_dir(path: Path, *, force: bool) -> None:
         raise output_error(path, error) from error
 
 
-def older_result(
+def incomparable_digests(
     run_dir: Path, run_digest: object, path: Path, result_digest: object
 ) -> str | None:
     """Return a remark if the model digests of a run and of its result cannot be compared, or None.

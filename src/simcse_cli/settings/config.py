@@ -378,7 +378,10 @@ class TrainConfig(TableOptions):
         return 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as YAML has them: choices as texts, one file without a list."""
+        """Return the settings as YAML has them.
+
+        A choice is its text, and a single training file is a path instead of a list of one.
+        """
         values = asdict(self)
         for name, value in values.items():
             if isinstance(value, StrEnum):

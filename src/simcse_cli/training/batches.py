@@ -73,7 +73,7 @@ class BatchMaker:
             raise DataError(
                 f"{self.data.name}: --batches no-duplicates has no place for {n_left_out:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
-                f"{size:,}; at most 1% may be left out",
+                f"{size:,}; at most {self.most_left_out:.0%} may be left out",
                 hint="use --batches mask-duplicates, which trains on every row",
             )
         return n_placed

@@ -119,11 +119,11 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
             raise stopped_in(run_dir, n_started) from None
         raise
     if record is None:
-        return None
+        return None  # another process of the run has the record
     if record.status == "interrupted":
         raise stopped_in(run_dir, processes.process_count())
 
-    # The result is shown by the process that the user has started.
+    # If a launcher started this process, the launcher shows the result.
     if processes.is_launched():
         return None
     kind = "model" if record.best_score is None else "best model"
