@@ -120,7 +120,7 @@ def retrieval_command(
     simcse analyze search --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
     if words and options.corpus is None and not options.index:
-        require_present(words[0])
+        require_present(words[0])  # the corpus, which is checked before slow imports
     from simcse_cli.analysis import retrieval
 
     shown.check()

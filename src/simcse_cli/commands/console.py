@@ -64,8 +64,8 @@ def _literal(text: str) -> str:
 class _PlainTask:
     """A task without a terminal: it prints lines, less and less often, and a final line.
 
-    The rate leaves out the work of the first call of ``advance``, which may include the start of
-    libraries or the steps of an earlier run.
+    Before the final line, the rate leaves out the work of the first call of ``advance``, which may
+    include the start of libraries or the steps of an earlier run.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:

@@ -14,7 +14,7 @@ COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
 OBJECTIVE = "simcse.objective"
 """Key of a context: the objective whose options its help page shows."""
-_COMMON_TO_ALL = (*COMMON_NAMES, "version", "install_completion", "show_completion")
+_EVERYWHERE_NAMES = (*COMMON_NAMES, "version", "install_completion", "show_completion")
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
 FIRST_GROUPS = ("Arguments", "Model", "Data and model", "Options")
@@ -197,7 +197,7 @@ def _group_of(param: Any) -> str:
     panel: str | None = getattr(param, "rich_help_panel", None)
     if panel:
         return panel
-    if param.name in _COMMON_TO_ALL:
+    if param.name in _EVERYWHERE_NAMES:
         return EVERYWHERE
     return "Options" if param.opts[0].startswith("-") else "Arguments"
 

@@ -171,7 +171,8 @@ def _encode_folder(
     own_names = [output.rpartition("/")[2] for output, _ in outputs]
     claim_folder(folder, own_names, len(all_parts), options)
 
-    # A worker on Ray that finds the lock file sees the folder; at an address, there is no lock.
+    # The lock file is the marker by which workers on Ray tell that they see the folder; an address
+    # needs no marker.
     if options.engine is Engine.LOCAL:
         _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):

@@ -12,7 +12,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.progress import SILENT, Progress, ProgressTask, SilentProgress
 
 EncodeWindow = Callable[..., Floats32]
-"""A function from texts to vectors with a keyword ``progress``, such as ``ReadyEncoder.encode``."""
+"""A function, such as ``ReadyEncoder.encode``, from texts and a keyword ``progress`` to vectors."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class _Window:
     written: str
 
     def digest(self, rows: bytes, texts: bytes) -> str:
-        """Return the digest of stored rows and texts that ``written`` should hold."""
+        """Return what ``written`` should be if the window has these stored rows and texts."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
         return digest(json.dumps(facts), rows, texts)
 

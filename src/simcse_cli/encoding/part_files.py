@@ -28,7 +28,7 @@ def claim_folder(
     an error, or is removed with ``--force``. ``own_names`` are the parts that this job will write.
     If one of them exists, that is an error without ``--resume`` or ``--force``.
     """
-    for name, remove in _names_in(folder).items():
+    for name, remove in _removers_by_name(folder).items():
         part_name = PART.fullmatch(name)
         is_of_other_input = part_name is not None and int(part_name["of"]) != n_parts
         if is_of_other_input and not options.force:
@@ -46,7 +46,7 @@ def claim_folder(
             remove()
 
 
-def _names_in(folder: str) -> dict[str, Callable[[], None]]:
+def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
     """Return functions that remove files of a folder, by name; create the folder if needed."""
     if not is_remote(folder):
         try:
@@ -72,7 +72,7 @@ def encode_part(writer: VectorWriter, output: str, part: Part, progress: Progres
 
 
 def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress: Progress) -> int:
-    """Write a part into a temporary folder and upload it, unless it is there already."""
+    """Write a part into a temporary folder and upload it, unless the address holds it already."""
     # The side file is written last, so a part is complete once its side file exists.
     folder, _, name = output.rpartition("/")
     side_address = f"{folder}/{side_file(Path(name)).name}"

@@ -52,7 +52,7 @@ class _Worker:
     """A worker, which loads the model for its first part and writes one part after another.
 
     Paths are relative to ``folder``. A worker sees the folder of the output if it finds the file
-    ``marker``, which exists while the command runs. It is None for outputs at addresses.
+    ``marker``, which exists while the command runs. For outputs at addresses, ``marker`` is None.
     """
 
     files: FileSet
@@ -101,7 +101,7 @@ def encode_on_ray(
     runs, so that a worker can tell whether it sees their folder. ``marker`` is None for outputs at
     addresses (``s3://...``).
     """
-    # This computes the digest of the files, which is then sent to the workers along with them.
+    # Reading the digest computes it here, once: ``files`` keeps it and takes it to the workers.
     progress.detail(f"{files.source}: {files.digest}")
     if options.force and not options.resume:
         for output, _ in outputs:

@@ -140,8 +140,8 @@ class ExactSearcher:
         query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
         memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)  # for all tiles
 
-        # The best pairs so far: score, row and query (owner). A better score of a query must exceed
-        # its entry in ``lowest``.
+        # The best pairs so far: score, row and query (owner). A further pair can be one of them
+        # only if its score exceeds the entry of its query in ``lowest``.
         scores = np.empty(0, np.float32)
         rows = np.empty(0, np.int64)
         owners = np.empty(0, np.int64)
@@ -149,7 +149,7 @@ class ExactSearcher:
         for start in range(0, self.shape[0], CORPUS_BLOCK):
             units = self._units[start : start + CORPUS_BLOCK]
             tile = memory[: n_queries * len(units)].reshape(n_queries, -1)
-            multiply(query_tensor, torch.from_numpy(units).T, torch.from_numpy(tile))
+            multiply(query_tensor, torch.from_numpy(units).T, out=torch.from_numpy(tile))
             new_owners, new_columns = _candidates(tile, lowest, k)
             scores = np.concatenate([scores, tile[new_owners, new_columns]])
             rows = np.concatenate([rows, new_columns + start])
@@ -513,7 +513,8 @@ def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[
     n_groups, size = groups.shape[1:]
     # Row and number of each group that reaches the bound.
     rows, numbers = np.divmod(np.flatnonzero(maxima >= bound[:, None]), n_groups)
-    # For each entry of these groups that does so: the position of its group, and its offset there.
+    # For each entry of these groups that reaches it: the position of its group in ``rows`` and
+    # ``numbers``, and its offset in the group.
     do_reach = groups[rows, numbers] >= bound[rows, None]
     positions, offsets = np.divmod(np.flatnonzero(do_reach), size)
     return rows[positions], numbers[positions] * size + offsets

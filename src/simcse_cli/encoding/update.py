@@ -58,7 +58,7 @@ def _require_same_settings(
 ) -> None:
     """Raise OutputError if model or settings differ, apart from settings about the input.
 
-    ``side`` holds the entries of the side file, as the output was written with them.
+    ``side`` is the content of the side file, with the settings that the output was written with.
     """
     # Of the settings that simcse 1.0.0 did not record, those that the side file lacks are ignored.
     ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
@@ -142,8 +142,8 @@ class Update:
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
-        # Earlier rows that are gone from the input follow. Without texts in the output, their texts
-        # for the index come from the earlier index.
+        # Earlier rows that are gone from the input follow. If the output holds no texts, the texts
+        # of these rows come from the earlier index, as the new index needs them.
         if gone and not drops_gone:
             gone_texts = earlier.gone_texts
             if "index" in side and names_file(output) is not None:
@@ -188,7 +188,7 @@ class Update:
                 block = np.empty((len(sources), shape[1]), fresh.dtype)
                 is_old = sources >= 0
                 block[is_old] = old[sources[is_old]]
-                block[~is_old] = fresh[-1 - sources[~is_old]]  # as `sources` says
+                block[~is_old] = fresh[-1 - sources[~is_old]]  # -1 - n stands for `fresh[n]`
                 stream.write(block.data)
         del old
         old_file.unlink()

@@ -105,7 +105,7 @@ class VectorWriter:
             return self._update(output, progress)
         is_finished = output.path.exists() and not is_unfinished(output.path)
         if options.resume and not options.force and is_finished:
-            return self._require_same(output.path, progress)
+            return self._rows_of_finished(output.path, progress)
         total = part.n_rows if part else self.files.total
         sink = self._sink(output, part, group)
         if group.rank > 0:  # the first process tells the progress of all
@@ -172,7 +172,7 @@ class VectorWriter:
         output_facts = {"dtype": self.kind.value, "input_sha256": self.files.digest}
         return self.encode.settings | output_facts
 
-    def _require_same(self, path: Path, progress: Progress) -> int:
+    def _rows_of_finished(self, path: Path, progress: Progress) -> int:
         """Return the number of rows of a finished output; refuse one of another input or model."""
         side_path = side_file(path)
         side: Any = read_json(side_path) if side_path.is_file() else None

@@ -56,7 +56,7 @@ class _Texts:
         texts, ids = [], []
         for text, cells in Table(source, Job.TEXTS, given).texts_with(*columns):
             texts.append(clean_text(text))
-            ids.append("".join(map(cell_text, cells)))
+            ids.append(cell_text(cells[0]) if cells else "")
         if id_column is not None:
             require_unique(lambda: ids, source, id_column)
         return cls(source, texts, ids)
@@ -108,7 +108,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
 
 
 def _passed_over(older: _Texts, new: _Texts) -> set[int]:
-    """Return for each id that both files have the number of the text that is not compared.
+    """Return the numbers of the texts that are not compared: one for each id in both files.
 
     If the two texts with the id are equal, the new text is not compared, since it is known. If the
     texts differ, the older text is not compared, since its row has changed.

@@ -94,7 +94,7 @@ class LeakFilter:
         self, sentences: dict[str, list[str]], *, drop: bool = False, near: float | None = None
     ) -> None:
         self._drop = drop
-        self._tasks_of: dict[str, set[str]] = defaultdict(set)
+        self._tasks_of: dict[str, set[str]] = defaultdict(set)  # by match key of a sentence
         self._n_rows = dict.fromkeys(sentences, 0)
         self._exact: set[str] = set()  # match keys of the sentences that occur exactly
         self._nearly: set[str] = set()

@@ -46,7 +46,7 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
     sizes = np.array([len(other) for other in others])
     starts = np.cumsum(sizes) - sizes
     joined = np.concatenate(others)
-    # A value above all of ``values`` gets the place after the last one: compare with the last one.
+    # The place of a value above all of ``values`` would be the end, so the last place is taken.
     places = np.minimum(np.searchsorted(values, joined), len(values) - 1)
     n_shared = np.add.reduceat(values[places] == joined, starts, dtype=np.int64)
     similarity: Floats = n_shared / (len(values) + sizes - n_shared)
@@ -89,14 +89,14 @@ class NearIndex:
         # of a shingle, so the low 32 bits are cut off.
         hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
         smallest = np.minimum.reduceat(hashed, starts, axis=1)
-        # The key of a band is a hash of its values: their sum, each times a random factor. In its
-        # high bits the number of the band is mixed in, so that different bands, should their sums
-        # be equal, do not have the same key.
+        # The key of a band is a hash: the sum of its values, each times a random factor. The number
+        # of the band is mixed into the high bits, so that bands with equal sums have different
+        # keys.
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
         keys = bands.sum(axis=1, dtype=np.uint64) ^ (
             np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
         )
-        return [(values, row) for values, row in zip(sets, keys.T.tolist(), strict=True)]
+        return list(zip(sets, keys.T.tolist(), strict=True))
 
     def add(self, sketch: Sketch) -> None:
         """Store a text; the number of the first text is 0, and each later text has the next one."""

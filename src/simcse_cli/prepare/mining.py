@@ -96,7 +96,7 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
 class NegativeCounts:
     """Counts of a search for negatives, and two mean cosines with the anchor.
 
-    ``positive_cosine`` is the mean over all pairs, of the farthest positive of the anchor;
+    ``positive_cosine`` is a mean over all pairs: each counts with its anchor's farthest positive.
     ``negative_cosine`` is the mean over the rows to write. ``n_short_of_negatives`` counts the
     pairs with fewer negatives than asked for, ``n_without_negative`` the pairs without any.
     """
@@ -141,10 +141,10 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which of the texts near an anchor may be negatives.
 
-    The ``last`` texts nearest to the anchor are considered, without its positives. Texts that are
-    too near or too far by cosine are dropped; of the texts that remain, the ``first`` nearest are
-    skipped. How near a text may be depends on the farthest positive. Source: the options of
-    ``mine_hard_negatives`` in sentence-transformers, with the same results.
+    Of the texts that are not positives of the anchor, the ``last`` nearest are considered. Texts
+    that are too near or too far by cosine are dropped; of the texts that remain, the ``first``
+    nearest are skipped. How near a text may be depends on the farthest positive. Source: the
+    options of ``mine_hard_negatives`` in sentence-transformers, with the same results.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:
@@ -170,7 +170,7 @@ class _Limits:
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
         if self.options.ratio is not None:
-            # This is ``positive * ratio``, or as far below ``positive`` if that is negative.
+            # Lower ``positive``, even if it is below 0, by the share ``1 - ratio`` of its size.
             highest = positive - abs(positive) * (1 - self.options.ratio)
             allowed &= scores <= highest
         if self.options.max_score is not None:
@@ -394,7 +394,7 @@ class NegativeSearch:
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
-        """Set the pool, the texts that may become negatives, and what searches it.
+        """Set the pool (the texts that may become negatives) and the searcher over it.
 
         The pool is the texts that were read, whose match keys are ``keys``, or those of an index.
         """
@@ -415,7 +415,7 @@ class NegativeSearch:
         blocks = _blocks(work, n_anchors, self._search_block, self.progress)
         results = np.concatenate(list(blocks))
         n_pairs = len(self._anchor_rows)
-        # From results for each anchor to the negatives of each pair, ``(n_pairs, per_anchor)``.
+        # A pair gets the negatives of its anchor; the shape is ``(n_pairs, per_anchor)``.
         self._negatives = results["rows"][self._anchor_rows]
         is_negative = self._negatives >= 0
         if not is_negative.any():
@@ -475,7 +475,8 @@ class NegativeSearch:
     def _choose(self, is_allowed: Booleans, number: int) -> NDArray[np.intp]:
         """Choose negatives for the anchor of this number; return their positions in ``is_allowed``.
 
-        It says for each text near the anchor, nearest first, whether the text may be a negative.
+        ``is_allowed`` says for each text near the anchor, nearest first, whether it may be a
+        negative.
         """
         allowed = np.flatnonzero(is_allowed)[self.limits.first :]
         nearest = allowed[: self.options.per_anchor]

@@ -62,6 +62,7 @@ def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) 
     has_roles = "=" in (options.columns or "")
     columns = parse_columns(options.columns, PAIR_ROLES if has_roles else POSITIONAL[:2])
     if options.columns is not None:
+        # This raises an error unless two columns of texts are named.
         _two([role for role in columns if role != "label"], "--columns", "names of texts")
     return Given.of(options, columns, roles=PAIR_ROLES, progress=progress)
 
@@ -157,9 +158,10 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
-    # The first line shows which character separates the columns; other formats are tables.
-    is_text = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
-    first = next(_lines(source, encoding), "") if is_text else ""
+    # The first line shows which character separates the columns. It is not read from other formats,
+    # which are tables, nor from stdin, which cannot be read twice.
+    can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
+    first = next(_lines(source, encoding), "") if can_peek else ""
     if "\t" in first:
         cut = partial(str.split, sep="\t", maxsplit=1)
     elif "|" in first:
