@@ -145,5 +145,5 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         tables=[table],
         payload=payload,
         figure=(lambda: geometry_figure(models, colour_label)) if n_positives else None,
-        terminal_plot=scatter if n_positives else str,
+        terminal_plot=scatter if n_positives else str,  # str() is "", which is no plot
     )

@@ -163,7 +163,7 @@ def open_search(
 
 def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSource]:
     """Check the options, and return the encoders with their names."""
-    read_ranks(options.at)
+    read_ranks(options.at)  # raises UsageError if these are no ranks
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
     if view.plot is not None and options.qrels is None:
@@ -293,8 +293,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # Digests are compared only if precision and variations are the same: some models convert
-    # their weights for another precision.
+    # Digests are compared only at the same precision, since some models convert their weights for
+    # another one, and only if file and model have none of the `_FREE_VARIATIONS`.
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:

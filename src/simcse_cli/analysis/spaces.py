@@ -207,7 +207,8 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
     if options.split not in splits:
         raise UsageError(f"{options.split!r}; need one of {', '.join(splits)}", option="--split")
     if options.pair_file is not None:
-        if options.fit != "nli":  # for which the folder has the NLI pairs
+        # With a pair file, the folder has only one use: it holds the NLI pairs of --fit nli.
+        if options.fit != "nli":
             refuse_unused(
                 options, ["data_dir"], "has no use with --pair-file and without --fit nli"
             )

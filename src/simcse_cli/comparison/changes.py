@@ -24,11 +24,11 @@ from simcse_cli.results.examples import (
 from simcse_cli.results.report import Report
 
 Change = dict[str, Any]
-"""A setting or an example that differs, under the keys of the JSON object."""
+"""A setting or an example that differs, as a JSON object."""
 Changes = tuple[list[Change], Report | None]
 """Changes, and the table that shows them; None if there is nothing to compare."""
-# The numbers of a pair in a change. The gain is the error before minus the error after.
-_PAIR_NUMBERS = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
+# The keys of a pair's values in a change. The gain is the error before minus the error after.
+_PAIR_VALUES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
 
 def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:
@@ -66,8 +66,9 @@ def changed_predictions(
     """Return ``n`` examples that only one model gets right: first the gains, then the losses.
 
     A gain is an example that only ``after`` gets right. Half of the ``n`` are losses if there are
-    enough of both kinds. The tasks take turns, and each gives its examples in order, the shortest
-    first. Tasks are left out unless both models have them with the same examples.
+    enough of both kinds. The tasks take turns, and each gives its examples in the order of the
+    evaluation, in which the shortest come first. Tasks are left out unless both models have them
+    with the same examples.
     """
     gains_by_task = []
     losses_by_task = []
@@ -110,10 +111,10 @@ def _pair_changes(
     error_before = rank_errors(cosine_before, gold)
     error_after = rank_errors(cosine_after, gold)
     gain = error_before - error_after
-    numbers = [cosine_before, cosine_after, error_before, error_after, gain]  # as _PAIR_NUMBERS
+    values = [cosine_before, cosine_after, error_before, error_after, gain]  # as _PAIR_VALUES
 
     # The ranks are over the whole task, so `rows` continues from one subset to the next.
-    rows = iter(np.stack(numbers, axis=1).tolist())
+    rows = iter(np.stack(values, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
         for index, score in enumerate(pairs.gold.tolist()):
@@ -124,7 +125,7 @@ def _pair_changes(
                 "gold": score,
                 "left": left[index],
                 "right": right[index],
-                **dict(zip(_PAIR_NUMBERS, next(rows), strict=True)),
+                **dict(zip(_PAIR_VALUES, next(rows), strict=True)),
             }
 
 
@@ -203,7 +204,7 @@ def example_changes(
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:
     # The gain is the difference of the two errors, so it is not shown.
-    shown = columns("task", "pair", "gold", *_PAIR_NUMBERS[:-1], "left", "right")
+    shown = columns("task", "pair", "gold", *_PAIR_VALUES[:-1], "left", "right")
     rows = []
     for change in changes:
         pair = f"{change['subset']} {change['index']}"

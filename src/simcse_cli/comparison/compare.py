@@ -124,7 +124,7 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     """
     published = _published_entries(options)
 
-    # If the baseline is a path that no argument (PATH or LABEL=PATH) names, it becomes one more.
+    # A baseline path that no argument (PATH or LABEL=PATH) names becomes one more argument.
     baseline = options.baseline
     paths = [item.partition("=")[2] or item for item in items]
     if baseline is not None and Path(baseline).exists() and baseline not in paths:

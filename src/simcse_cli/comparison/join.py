@@ -522,7 +522,7 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
     measures_by_words: dict[str, list[str]] = {}
-    notes: dict[str, str] = {}  # from a kind of data to the name of the data
+    notes: dict[str, str] = {}  # from a kind of data to the name in brackets after it, or ""
     for name in measures:
         # The systems by the kind of their data; the inner dictionary serves as an ordered set.
         systems_on: dict[str, dict[str, None]] = {}
@@ -552,7 +552,7 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
     """Yield the data that a measure was scored on, for each system of which they are known.
 
-    The second text is the label of the system.
+    The second text is the label of the system, or a name that all published rows share.
     """
     for entry in systems:
         data = entry.data.get(measure)

@@ -1,7 +1,7 @@
 """The published tables that runs are compared with, as shipped in ``resources/published``.
 
-One file holds one table: its source, the settings it was measured under, its rows, the cells in
-which an extraction of the document was misread (already set right in ``rows``), and the rows whose
+One file holds one table: its source, the settings it was measured under, its rows, the cells that
+were misread in the extraction of the document (already set right in ``rows``), and the rows whose
 printed average is not the mean of their cells. ``docs/compare.md`` describes the format; users may
 write their own tables in it.
 """

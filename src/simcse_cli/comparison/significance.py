@@ -1,4 +1,4 @@
-"""Paired tests of systems with saved examples against the first, over the tasks they share."""
+"""Paired tests of systems with saved examples: each against the first, on the tasks they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -107,7 +107,7 @@ def _ranks(values: Floats) -> Centred:
     Equal values share the mean of their ranks.
     """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    # In ascending order of the values, each group of equal values begins at its start.
+    # `order` sorts the values; in that order, group g of equal values begins at starts[g].
     order = np.argsort(group, kind="stable")
     starts = np.cumsum(sizes) - sizes
 
@@ -225,8 +225,9 @@ class PairedTest:
 
     Scores are fractions. ``n_pairs`` counts the examples: scored sentence pairs, classified texts
     or queries. The two-sided ``p_value`` comes from the bootstrap over the examples. If both
-    systems have several seeds, ``n_seeds`` is the smaller number of seeds, ``p_seeds`` comes from
-    the t-test over seeds, and ``p_both`` and the interval account for seeds and examples together.
+    systems have several seeds, ``n_seeds`` is the smaller number of seeds, and ``p_seeds`` comes
+    from the t-test over seeds. ``p_both`` is then the larger of ``p_seeds`` and the p-value over
+    seeds and examples together, and the interval is that of the same test.
     """
 
     difference: float
@@ -338,12 +339,12 @@ class _Differences:
             deviations = resampled - resampled.mean(axis=0)
             residual += float(np.var(deviations, axis=1).sum()) / (len(side) * (len(side) - 1))
         # The bootstrap divides by n; n / (n - 1) makes its variance unbiased.
-        n_free = max(self.n_pairs - 1, 1)
+        example_freedom = max(self.n_pairs - 1, 1)
         biased_variance = max(float(np.var(self.resampled)) - residual, 0.0)
-        example_variance = biased_variance * self.n_pairs / n_free
+        example_variance = biased_variance * self.n_pairs / example_freedom
         variance = seed_variance + example_variance
         # Satterthwaite: the degrees of freedom are the squared variance over this denominator.
-        denominator = seed_variance**2 / seed_freedom + example_variance**2 / n_free
+        denominator = seed_variance**2 / seed_freedom + example_variance**2 / example_freedom
         if not denominator:
             return variance, seed_freedom
         return variance, variance**2 / denominator

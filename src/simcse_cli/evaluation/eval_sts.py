@@ -54,7 +54,7 @@ def eval_sts(
         payload["pair_scores"] = str(options.save_scores)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
-    # A protocol may have a second metric, which gets a table of its own.
+    # A second metric of a protocol gets a table of its own, under the same aggregation.
     for metric in setting.metrics[1:]:
         reports.append(sts_report(result.under(metric, None)))
     if per_subset:

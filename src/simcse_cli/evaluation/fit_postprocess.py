@@ -37,7 +37,7 @@ NLI = "nli"
 TARGET = "target"
 _FILE_HINT = "--fit takes nli, target or a file of sentences or pairs"
 
-_NUMBER_SETS = {
+_MAIN_SETTINGS = {
     Postprocess.WHITENING: "k",
     Postprocess.FLOW: "epochs",
     Postprocess.ALL_BUT_THE_TOP: "n_directions",
@@ -111,7 +111,7 @@ def file_examples(path: Path | str) -> list[Example]:
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts() if text.strip()]
     else:
-        # Job.LINT never asks which column to take, but this job does.
+        # Job.LINT accepts unclear columns, but this job raises an error that shows the choices.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
     if not examples:
@@ -157,10 +157,11 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
 
 @dataclass(frozen=True)
 class PostprocessPlan:
-    """A post-processor: the file ``saved`` to load, or a method and its settings to fit.
+    """A post-processor: either a file ``saved`` to load, or a method ``name`` to fit.
 
     A method is fitted on at most ``sample`` examples of ``source``: ``nli``, ``target`` or a file.
-    ``label`` is the name of the post-processor in results.
+    For a saved file, the fields from ``name`` on have no use. ``label`` is the name of the
+    post-processor in results.
     """
 
     label: str
@@ -211,7 +212,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         if not number.isdecimal():
             what = f"{options.postprocess}: {number!r} is not a whole number"
             raise UsageError(what, option="--postprocess")
-        settings[_NUMBER_SETS[Postprocess(name)]] = int(number)
+        settings[_MAIN_SETTINGS[Postprocess(name)]] = int(number)
     return PostprocessPlan(
         f"{options.postprocess} ({Path(options.fit).name})",
         name=Postprocess(name),

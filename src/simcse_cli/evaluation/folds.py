@@ -41,7 +41,7 @@ class FitRows:
         return len(self.train), self.n_drawn
 
 
-def stratified_folds(labels: RowIndices, n_folds: int, *, seed: int) -> list[Fold]:
+def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal shares of the classes.
 
     They are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``.

@@ -181,7 +181,7 @@ def fit_linear(
     """Train a softmax regression for every split and penalty, and keep its best weights on dev.
 
     ``design`` holds features ``(N, D)``, with a constant as the last. ``penalties`` ``(F, R)`` are
-    R weight decays for each of F splits: factors of the weights that are added to the gradient of
+    R weight decays for each of F splits; the weights times their decay are added to the gradient of
     the mean cross-entropy. ``task`` advances by one for every model that stops.
     """
     n_splits, n_penalties = penalties.shape
@@ -269,7 +269,7 @@ class _Cohort:
         return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:
-        """Score the models on their dev rows, and return how many of them have stopped.
+        """Score the models on their dev rows, and return how many of them stop now.
 
         Improved weights are kept. A split is dropped once all of its models have stopped.
         """
@@ -289,10 +289,10 @@ class _Cohort:
         is_running = self._is_running()
         kept = [position for position, split in enumerate(self._active) if is_running[split].any()]
         if len(kept) < len(self._active):
-            kept_rows = torch.tensor(kept, dtype=torch.long)
+            positions = torch.tensor(kept, dtype=torch.long)
             self._active = [self._active[position] for position in kept]
-            self._rows = self._rows[kept_rows]
-            self._weights = self._weights[kept_rows]
-            self._decay = self._decay[kept_rows]
-            self._optimizer.keep(kept_rows)
+            self._rows = self._rows[positions]
+            self._weights = self._weights[positions]
+            self._decay = self._decay[positions]
+            self._optimizer.keep(positions)
         return int(was_running.sum() - is_running.sum())

@@ -1,9 +1,9 @@
 """`simcse eval mteb`: select mteb tasks, run them, and average their scores by category.
 
 Each task is loaded, run and scored by mteb's classes, and its result is kept in mteb's format under
-``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of a Hub model is its commit, as the
-leaderboard wants it. Everything else has a digest there, so that no other weights ever get these
-scores.
+``RESULTS/results/MODEL/REVISION/TASK.json``. The revision of an unchanged Hub model is its commit,
+as the leaderboard wants it. The revision of anything else is a digest of what determines its
+vectors, so that other weights never get its scores.
 """
 
 import copy

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from simcse_cli.arrays import Floats
+from simcse_cli.arrays import Floats, Integers
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import FitRows, Fold, RowIndices, holdout_split, stratified_folds
 from simcse_cli.evaluation.linear import (
@@ -73,12 +73,12 @@ class ProbeResult:
     accuracy: float
     penalties: tuple[float, ...]
     test_rows: RowIndices
-    predictions: RowIndices
+    predictions: Integers
 
 
 def run_probe(
     features: Features,
-    labels: RowIndices,
+    labels: Integers,
     outer: Sequence[Fold],
     settings: ProbeSettings,
     *,
@@ -143,9 +143,9 @@ def run_probe(
 
 
 def collect_result(
-    labels: RowIndices,
+    labels: Integers,
     outer: Sequence[Fold],
-    predictions: Sequence[RowIndices],
+    predictions: Sequence[Integers],
     *,
     dev_accuracies: Sequence[float],
     penalties: Sequence[float],
@@ -165,18 +165,18 @@ def collect_result(
     )
 
 
-def choose_penalties(accuracies: Floats) -> RowIndices:
+def choose_penalties(accuracies: Floats) -> Integers:
     """Return for each row of mean accuracies ``(F, R)`` the first column with the best accuracy.
 
     As in the protocol, accuracies are compared in percent rounded to two decimals.
     """
-    choices: RowIndices = np.argmax(np.round(100 * accuracies, 2), axis=1)
+    choices: Integers = np.argmax(np.round(100 * accuracies, 2), axis=1)
     return choices
 
 
 def run_sklearn_probe(
     features: Features,
-    labels: RowIndices,
+    labels: Integers,
     outer: Sequence[Fold],
     *,
     dev_rows: RowIndices | None = None,
@@ -224,7 +224,7 @@ def run_sklearn_probe(
 
 def _fit_sklearn(
     features: Features,
-    labels: RowIndices,
+    labels: Integers,
     train: RowIndices,
     dev_rows: RowIndices | None,
     max_iterations: int,

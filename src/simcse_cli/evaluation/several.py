@@ -135,7 +135,7 @@ def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Rep
 
     # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
     rows: list[dict[str, Any]] = []
-    mean_names: dict[str, str | None] = {}  # the name of a row to that of its mean
+    mean_names: dict[str, str | None] = {}  # maps the name of a row to that of its mean
     for report, run in zip(reports, runs, strict=True):
         rows += report.rows
         for row in report.rows:

@@ -216,7 +216,8 @@ def outer_splits(
 
     n_folds = settings.n_folds
     if "all" in task.parts:
-        # Every inner fold needs an example of each class; an outer fold may take two of them away.
+        # Each inner fold needs an example of every class. An outer fold takes up to two of
+        # n_folds + 2 examples away, which leaves one for each inner fold.
         _check_class_sizes(task, task.rows("all"), n_folds, needed=n_folds + 2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:

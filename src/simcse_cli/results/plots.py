@@ -264,7 +264,7 @@ def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -
     means = np.array([_finite_mean(stretch) for stretch in stretches])
     if high is None and np.isfinite(means).any():
         high = float(np.nanmax(means))
-    top = high or 1.0  # if all values are 0 or NaN, no bar depends on it
+    top = high or 1.0  # without a value above 0 all bars are blank, whatever the top
     levels = np.nan_to_num(np.clip(means / top, 0, 1) * (len(BARS) - 1))
     return "".join(BARS[round(level)] for level in levels.tolist())
 

@@ -176,8 +176,8 @@ def mean_rows(
 ) -> list[dict[str, Any]]:
     """Return two rows: the mean of some rows, labelled with ``name``, and their sample deviation.
 
-    A number that any of the rows lacks is missing in both. A text that all rows share is in both,
-    and a count that all rows share is in the mean.
+    A number that any of the rows lacks is missing in both, and so are all numbers of a single row.
+    A text that all rows share is in both, and a count that all rows share is in the mean.
     """
     label_key = columns[0].key
     mean: dict[str, Any] = {label_key: f"{name} (mean of {len(rows)})"}

@@ -279,7 +279,7 @@ def _task_from_json(
 
 @cache
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
-    """Return the known data sets by task and split: the published one, that of the demo, or both.
+    """Return the known data sets by task and split: the published one, perhaps the demo's.
 
     The keys of the inner mapping are ``PUBLISHED`` and ``DEMO``, its values size and SHA-256. The
     size counts the scored pairs of an STS task or the test examples of a transfer task; the SHA-256
