@@ -182,7 +182,7 @@ class Embedder:
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> Floats32:
         """Return cosines, ``(N, M)``: entry i, j compares ``a[i]`` with ``b[j]``.
 
-        Each side is texts, or vectors of any length. A single text or vector has no axis in the
+        Each side is texts, or vectors of any norm. A single text or vector has no axis in the
         result, so two single texts give one number of the shape ``()``.
         """
         left = self._vectors(a)
@@ -193,7 +193,7 @@ class Embedder:
         rows = unit_rows(np.atleast_2d(left), np.float32)
         columns = unit_rows(np.atleast_2d(right), np.float32)
         cosines = rows @ columns.T
-        # Rounding may lead beyond 1. The axes of the components are gone from the result.
+        # Rounding may lead beyond 1. The reshape drops the axis of a single text or vector.
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def _vectors(self, side: Texts | Vectors) -> Vectors:

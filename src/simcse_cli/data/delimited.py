@@ -139,8 +139,8 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Numbe
 class _Fit:
     """How a separator cuts the first rows.
 
-    ``share`` is the fraction of rows that it cuts; ``bad_row`` is the first row that it does not
-    fit; ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is the
+    ``share`` is the fraction of rows that it cuts; ``bad_row`` is a row that it does not fit, if
+    any; ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is the
     error of a broken row, if no row before it could be read.
     """
 
@@ -283,7 +283,7 @@ def _cells(
     """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
-    # The CSV reader takes no longer separators, and would refuse the bare quotes of most TSV files.
+    # The CSV reader takes one character only, and would refuse the bare quotes of most TSV files.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
     if len(separator) > 1 or (separator == "\t" and not is_quoted):
         return _split_cells(lines, separator)
@@ -369,7 +369,7 @@ def named_rows(
         elif header is None:
             notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
 
-    # Columns without a name are named by their number.
+    # Without a header, columns are named by their numbers.
     if header:
         columns = _header_names(sample[0])
         del head[0]

@@ -22,8 +22,8 @@ from simcse_cli.settings.declare import setting
 def grammar() -> dict[str, Any]:
     """Return the words of the generated corpus, by the top-level keys of their YAML file.
 
-    They are the wordings of each part of a scene, the ``sources`` that tell of a scene, such as a
-    diary, and the ``company``: phrases that can be added to a sentence.
+    They are the wordings of each part of a scene, the ``sources``, such as a diary, that tell of a
+    scene, and the ``company``: phrases that can be added to a sentence.
     """
     return dict(parse_yaml(resource("demo_grammar.yaml"), "demo_grammar.yaml"))
 
@@ -97,8 +97,8 @@ def _another(choices: Iterable[str], current: str | None, rng: Random) -> str:
 def phrase(scene: Scene, rng: Random, *, negated: bool = False, extra: str = "") -> str:
     """Return a sentence in which a source describes or denies a scene.
 
-    A source tells of the scene, such as a diary; the phrase ``extra`` comes at the end. Neither is
-    a part of the scene.
+    The source, such as a diary, comes first, and the phrase ``extra`` at the end. Neither is a part
+    of the scene.
     """
     words = grammar()
     agent = rng.choice(words["agent"][scene.agent])

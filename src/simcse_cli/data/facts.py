@@ -134,7 +134,7 @@ class Facts:
         return [column for column in self.all_but(taken) if column.can_hold_texts]
 
     def strong(self, role: str) -> list[ColumnFacts]:
-        """Return the columns that are a side of a pair, anchor or positive, by their name alone."""
+        """Return the columns whose name alone makes them ``role``, the anchor or the positive."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
         fitting = [column for column in named if column.can_hold_texts_if_named]
         if exact := by_name(fitting, role):

@@ -210,7 +210,7 @@ def _items_of(value: Any, name: str) -> list[Any]:
 
 
 def _are_columns(lists: Sequence[list[Any]]) -> bool:
-    """Tell whether lists of plain values are equally long."""
+    """Tell whether lists are equally long and hold plain values only."""
     return len(set(map(len, lists))) == 1 and not any(map(_are_nested, lists))
 
 

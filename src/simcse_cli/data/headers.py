@@ -11,7 +11,7 @@ from simcse_cli.data.kinds import Kind
 from simcse_cli.data.text import count_words
 
 _LEAST_STRONG = 5  # texts needed below row 1 to take its end mark or script as strong evidence
-_LEAST_LABELS = 10  # rows needed to take labels that all recur, except in row 1, as evidence
+_LEAST_LABELS = 10  # rows needed before labels that recur below row 1 count as evidence
 _LEAST_TENTH = 20  # texts needed to measure the shortest tenth of them
 _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
 
@@ -43,7 +43,7 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     for cell, column in zip(first, columns, strict=True):
         if not kinds.is_missing(cell) and cell in column:
             return Header(False)
-    # pandas writes 0, 1, 2, ... as the header of columns without names; above texts it is one.
+    # pandas writes 0, 1, 2, ... above columns without names. Above texts, such a row is a header.
     if below and first == list(map(str, range(len(first)))):
         return Header(_holds_texts(columns))
 
@@ -58,7 +58,7 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
         return Header(votes.pop())
     if not below:
         return Header(False)
-    if len(rows) >= _LEAST_LABELS and _any_label_recurs(first, columns):
+    if len(rows) >= _LEAST_LABELS and _all_labels_recur(first, columns):
         return Header(True)
     return _decide_by_look(first, columns)
 
@@ -120,8 +120,8 @@ def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
     return kinds.is_id_token(cell)
 
 
-def _any_label_recurs(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Tell whether in some column each label below row 1 recurs, but the cell of row 1 does not."""
+def _all_labels_recur(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
+    """Tell whether in some column all labels below row 1 recur; the caller has checked row 1."""
     for cell, column in zip(first, columns, strict=True):
         if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
             continue
@@ -144,7 +144,7 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
         looks.append(_look(cell, texts))
     if looks and "" not in looks and "strong" in looks:
         return Header(True, by_look=True)
-    # Short words look alike in headers and in data, so that a row of them stays open.
+    # If no cell differs, row 1 is data; but above short words alone, a header looks the same.
     if not any(looks) and (holds_more_than_words or not looks):
         return Header(False)
     return Header(None)
@@ -195,7 +195,7 @@ def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
     or begins with a capital where all texts begin with a small letter.
     """
     # Phrases vary less in length than sentences do, so a cell below their median is short. Beside
-    # many sentences, a cell is short that would be in their shortest tenth.
+    # many sentences, a cell that would be in their shortest tenth is short.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         shortest_usual = median(lengths)

@@ -30,7 +30,7 @@ _IS_PAIR_OF = {
     },
     "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
 }
-_NO_LABELS = dict.fromkeys(("nan", "none", "null", "na"), False)
+_NO_LABELS = dict.fromkeys(("nan", "none", "null", "na"), False)  # missing values
 _NLI_WORDS = frozenset(
     ["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"]
 )
@@ -105,10 +105,10 @@ def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts
     label = _usual_label(facts, found)
     if is_kept:
         return _label_to_keep(judges, found) if label is None else label
-    # Rows with a column that is named as hard negatives are triplets, all of them positive.
+    # If a column is named as hard negatives, every row is a triplet, so none is left out.
     if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
         return None
-    # In a table with the names anchor and positive, every row is a pair.
+    # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
     if label is None and judges and not {"anchor", "positive"} <= facts.names:
         # Ask about the first usual name of a score, otherwise about the first column.
         by_usual_name = (by_name(judges, name) for name in names.SCORES)

@@ -93,7 +93,7 @@ def dataset_digest(splits: datasets.DatasetDict) -> str:
 def hub_session() -> Iterator[None]:
     """Within the block, let datasets load only local copies if the Hub cannot be reached.
 
-    Otherwise each load would wait for its timeout.
+    Without this, each load would first wait for its timeout.
     """
     constants = huggingface_hub.constants
     config = datasets.config
@@ -108,7 +108,7 @@ def hub_session() -> Iterator[None]:
 
 @contextmanager
 def cache_of(revision: str) -> Iterator[None]:
-    """Within the block, let ``datasets`` use a cache of its own for this revision of a folder.
+    """Within the block, let ``datasets`` use a separate cache for this revision of a folder.
 
     The usual cache takes no notice of changes to the files that a README lists, so that changed
     files would give old rows.

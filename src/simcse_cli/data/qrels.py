@@ -8,8 +8,8 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. A relevance above 0 is
-relevant. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. Only a relevance above
+0 counts. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
 """
 
 import random

@@ -38,7 +38,7 @@ def _decide(facts: Facts, job: Job) -> Roles:
     named = _named_columns(facts)
     if job is Job.ROWS:
         found = find_sides(facts, job, named)
-        # All texts of a set are positives; labels may tell which pairs are.
+        # All texts of a set are positives; in other tables, labels may tell which rows are pairs.
         return Roles.of(found) if SET in found else filter_pairs(facts, found, named)
     if job is Job.LINT:
         found = _lint_columns(facts, named)

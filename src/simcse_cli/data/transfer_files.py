@@ -169,7 +169,7 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
 def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    # A table has a column of texts or two of pairs; the column of labels comes behind them.
+    # Each row gives one text, or the two of a pair, and then the label.
     table = Table(path, Job.LABELLED, given)
     places = table.reading.places("text", "left", "right", "label")
     names = table.reading.grid.names_at(places)

@@ -16,7 +16,7 @@ _TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8", "I8": "|i1", "U8": "|u1"}
 
 
 def header_of_one(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], length: int) -> bytes:
-    """Return what stands before a single tensor: length and header, ``length`` bytes together."""
+    """Return the ``length`` bytes before a single tensor: the header's size and the header."""
     (kind,) = (kind for kind, code in _TYPES.items() if code == dtype.str)
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     tensor = {"dtype": kind, "shape": list(shape), "data_offsets": [0, n_bytes]}
@@ -38,12 +38,12 @@ def mapped_tensors(path: Path) -> dict[str, Array]:
 
 def sort_metadata(path: Path) -> None:
     """Sort the metadata of a file, so that equal content gives equal bytes."""
-    header, length = _read_header(path)
+    header, start = _read_header(path)
     # Sorting only moves keys, so the header keeps its length.
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
     with path.open("r+b") as stream:
-        stream.write(_padded(text, length))
+        stream.write(_padded(text, start))
 
 
 def _read_header(path: Path) -> tuple[dict[str, Any], int]:
@@ -54,5 +54,5 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _padded(text: str, length: int) -> bytes:
-    """Return 8 bytes of length and the header, padded with spaces to ``length`` bytes in all."""
+    """Return a header's size in 8 bytes and the header, with spaces up to ``length`` in all."""
     return (length - 8).to_bytes(8, "little") + text.encode().ljust(length - 8)

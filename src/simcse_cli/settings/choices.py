@@ -88,7 +88,7 @@ Attention = StrEnum(
         "FLEX": "flex_attention",
     },
 )
-"""How attention is computed: on packed batches, or on padded ones by a choice of transformers."""
+"""How attention is computed: on packed batches, or on padded ones as transformers does it."""
 Correction = StrEnum("Correction", "HOLM BH NONE")
 OutputFormat = StrEnum("OutputFormat", "TABLE JSON CSV MARKDOWN LATEX")
 ObjectiveName = StrEnum(

@@ -115,7 +115,7 @@ def resolve_config(
     """Return the settings of a run from a recipe, the environment and the flags.
 
     Flags override the environment, which overrides the recipe. A flag that is None was not given.
-    ``objective_defaults`` returns the defaults that the objective of this name changes.
+    ``objective_defaults`` takes the name of an objective and returns the defaults that it changes.
     """
     given_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     from_flags = coerce_settings(TrainConfig, given_flags, place="command line")
