@@ -36,7 +36,7 @@ from simcse_cli.settings.choices import Augmentation
 # and with them the last bits of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
-_N_CANDIDATES = 16  # more than a vocabulary has spellings of one word, so one is another word
+_N_CANDIDATES = 16  # a vocabulary has fewer spellings of one word, so another word is among them
 # Marks of a token that begins a word, in byte-level BPE and in SentencePiece; WordPiece marks the
 # tokens that continue a word instead.
 _WORD_START_MARKERS = ("Ġ", "▁")

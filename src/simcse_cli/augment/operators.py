@@ -127,8 +127,8 @@ def repeat(
 
         b = min(10, n, max(least, int(rate n)))
 
-    That many of ``positions`` are drawn, or all of them if there are fewer. If b is 0, nothing
-    changes.
+    The units to repeat are drawn from ``positions``; if these are fewer, all are repeated. If b is
+    0, nothing changes.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -146,7 +146,7 @@ def repeat(
 def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
     """Repeat words as ``repeat`` does, but never the last; a short text may get one repetition."""
     all_but_last = range(len(words) - 1)
-    return repeat(words, rate, rng, all_but_last, least=2)  # the number is drawn from 0 and 1
+    return repeat(words, rate, rng, all_but_last, least=2)  # so 0 or 1 in a short text
 
 
 def mask_span(text: str, size: int, rng: random.Random) -> str:

@@ -1,4 +1,4 @@
-"""Text as words or graphemes, the difference of two texts, and the English words never replaced.
+"""Text as words or graphemes, the difference of two texts, and lists of English words.
 
 Words are separated by white space, as in the SimCSE authors' own augmentation (issue 231 of their
 repository). A grapheme is one character as a reader sees it (Unicode Annex 29): a letter with its
@@ -34,7 +34,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_graphemes(text: str) -> list[str]:
-    """Return the graphemes, each with the white space before it; together they are the text."""
+    """Cut the stripped text into graphemes, each with the white space before it."""
     return [match.group() for match in _SPACED_GRAPHEME.finditer(text.strip())]
 
 
@@ -74,8 +74,8 @@ def split_punctuation(word: str) -> tuple[str, str, str]:
 def match_case(word: str, replacement: str) -> str:
     """Return ``replacement`` with the capitals of ``word``.
 
-    If ``word`` is all capitals, so is the result. If only its first letter is a capital, the first
-    letter of the result is one. Otherwise ``replacement`` is unchanged.
+    If ``word`` is two or more capitals, the result is all capitals. Else, if ``word`` begins with a
+    capital, so does the result. Otherwise ``replacement`` is unchanged.
     ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
     """
     if len(word) > 1 and word.isupper():

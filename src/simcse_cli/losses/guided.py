@@ -66,7 +66,7 @@ def guided_info_nce(
             removed = removed & ~is_own
         n_removed.append(removed.sum())
         n_candidates += removed.numel() - len(anchors) * has_own_pairs
-        # What the guide does not remove is not counted, even if it is left out.
+        # The entries below are left out too, but do not count as removed by the guide.
         left_out = removed
         if has_own_pairs and excluded is not None:
             left_out = left_out | excluded

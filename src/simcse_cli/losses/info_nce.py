@@ -45,7 +45,7 @@ def info_nce(
     texts have equal numbers. If they are given, exp(p_ij) is left out where another row j has the
     same anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out where
     the hard negative is the anchor or positive of row i. Rows without such a text keep their loss,
-    bit for bit. If all rows are equal, the loss is 0.
+    bit for bit. If all rows are equal, the loss without hard and extra negatives is 0.
 
     ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor. ``excluded``
     ``(N, N)`` is true where positive j is not to be a negative of anchor i; it is false on the

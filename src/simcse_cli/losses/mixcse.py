@@ -37,7 +37,8 @@ def mixcse(
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes, so that
     rows are mixed within the global batch. ``excluded`` ``(N, N)`` is true where positive j is not
-    to be a negative of anchor i; mixtures that contain such a pair are masked as well.
+    to be a negative of anchor i. A mixture is left out where its first vector forms such a pair,
+    and masked where its second one does.
 
     Equal vectors give ``ln(3N - 2)``, or ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
     """
@@ -67,9 +68,9 @@ def _mixed(vectors: Tensor, mix: float) -> Tensor:
 def _masked(
     similarities: Tensor, contains_pair: Tensor, is_excluded: Tensor, masked: MixMasked
 ) -> Tensor:
-    """Mask the similarities of mixtures that contain a pair, and leave out excluded pairs.
+    """Mask similarities where ``contains_pair`` is true; leave out those where ``is_excluded`` is.
 
-    ``masked`` says whether a mixture's similarity becomes 0 or is left out.
+    A masked similarity becomes 0 or is left out, as ``masked`` says.
     """
     if masked is MixMasked.ZERO:
         return similarities.masked_fill(contains_pair, 0.0).masked_fill(is_excluded, -torch.inf)

@@ -46,7 +46,7 @@ def off_dropout(
 
 
 def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) -> Tensor:
-    """Return the contrastive loss between the dimensions of two views, their mean, in nats.
+    """Return the contrastive loss of the dimensions of two views, mean over dimensions, in nats.
 
     Source: Xu et al. 2023 (SimCSE++) and the authors' code. Y_a and Y_b are the views with each
     column standardised over the batch (biased variance + 1e-5). Dimension k of the first view is

@@ -150,7 +150,7 @@ def _leave_group() -> None:
 
 
 def tell_if_alone(progress: Progress) -> None:
-    """Warn if ``accelerate launch`` has started only one process, as it does without GPUs."""
+    """Tell the user if ``accelerate launch`` started only one process, as it does without GPUs."""
     # accelerate always sets the precision, and the port only to start several processes.
     is_alone = process_count() == 1 and not torch.cuda.is_available()
     if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
@@ -216,7 +216,7 @@ def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> N
     """Average gradients over processes as DDP does: in order, several of them in one exchange."""
     if n_processes == 1:
         return
-    # A bucket is exchanged when the next gradient would exceed its size or has another dtype.
+    # A bucket is exchanged when the next gradient does not fit into it or has another dtype.
     bucket: list[Tensor] = []
     n_bytes = 0
     for gradient in [parameter.grad for parameter in parameters if parameter.grad is not None]:

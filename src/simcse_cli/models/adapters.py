@@ -22,7 +22,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.resolve import ADAPTER_FILE
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-_OWN_POOLER = r"pooler(\..*)?"  # matches the names of its modules
+_OWN_POOLER = r"pooler(\..*)?"  # names of the architecture's own pooler and of modules in it
 _PREFIX = "base_model.model."  # starts every name in an adapter file of PEFT and transformers
 
 

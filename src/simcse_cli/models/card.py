@@ -264,7 +264,7 @@ def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
 
 
 def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
-    """Return the float32 scores of the weights of a run from the results that ``eval`` wrote.
+    """Return the scores of a run's model, computed in float32, from the results of ``eval``.
 
     Where a task was measured alone and in a suite, the score of the suite counts. The user is told
     of results that are left out because they are older or have another precision.

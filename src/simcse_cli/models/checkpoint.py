@@ -314,7 +314,7 @@ def _load_head(
 ) -> MlpHead | None:
     """Return the head that the pooler or the record needs, or None if they need none.
 
-    If the files lack that head, it is random with ``force``, and an error without.
+    If the files lack that head, return a random one with ``force``, else raise CheckpointError.
     """
     is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
     if not POOLERS[pooler].has_head and not is_recorded:

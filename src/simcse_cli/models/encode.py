@@ -202,7 +202,7 @@ def with_use(
 
 
 def _dim(model: SentenceEncoder, use: Use) -> int:
-    """Return how many components are kept: as many as in use, else as recorded, else all."""
+    """Return how many components are kept: as ``use`` says, else as recorded, else all."""
     return min(use.truncate_dim or model.record.truncate_dim or model.dim, model.dim)
 
 

@@ -184,8 +184,9 @@ class SentenceEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Return the ``(B, L, H)`` states of the last layer, or of all if the pooler needs them.
 
-        With all layers, the embedding output comes first. The states, and everything computed after
-        the transformer, are at least float32, even under autocast.
+        With all layers, the embedding output comes first. With ``token_cnn``, the only
+        states are the outputs of these convolutions over the last layer. The states, and everything
+        computed after the transformer, are at least float32, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = unread_mask(self.backbone, attention_mask)
@@ -288,7 +289,7 @@ class SentenceEncoder(nn.Module):
         """Freeze the parameters of the transformer that no vector depends on.
 
         Such parameters belong to global attention, to entities, or to the architecture's own
-        pooler. In distributed training, processes would wait for their gradients.
+        pooler. Distributed training would wait for their gradients.
         """
         trained = [weight for weight in self.backbone.parameters() if weight.requires_grad]
         if not trained:
@@ -443,8 +444,8 @@ class SentenceEncoder(nn.Module):
         positions = tokens.positions.clone()
         positions[: shifts.numel()] += to_device(shifts.flatten(), positions.device)
 
-        # The states, one for each n, and then one for each row. The pass may be padded all the
-        # same, on a device where that is faster; then it gets the positions as a matrix.
+        # The states, one for each n, and then one for each row. A pass over padded rows gets the
+        # positions as a matrix.
         if self._packed_for(empty_rows) is None:
             row_positions = positions[: shifts.numel()].view(shifts.shape)
             states = self._pooled(*self._padded(empty_rows), position_ids=row_positions)

@@ -133,7 +133,7 @@ def _require_model_files_only(target: Path) -> None:
     for path in target.rglob("*"):
         relative = path.relative_to(target)
         *folders, name = relative.parts
-        # A folder of a model has no folders below it.
+        # A file lies in the model folder itself or in one of its folders, but not deeper.
         is_in_model_folder = all(map(_MODEL_FOLDERS.fullmatch, folders)) and len(folders) < 2
         known_names = _MODEL_FILES
         if path.is_dir() and not path.is_symlink():
@@ -270,9 +270,10 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
 
 @contextlib.contextmanager
 def _changed_for_saving(encoder: SentenceEncoder) -> Iterator[None]:
-    """Give the transformer, within the block, the head as its own pooler.
+    """Within the block, put the transformer into the form in which it is saved.
 
-    Its configuration asks for the states of all layers if sentence-transformers needs them.
+    The head, if it fits, is the transformer's own pooler. The configuration asks for the states of
+    all layers if sentence-transformers needs them.
     """
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
@@ -344,9 +345,8 @@ def save_encoder(
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
     The transformer keeps its precision, and LoRA is merged into its weights. A train-only head is
-    saved as the architecture's own pooler. But the folder records the pooler
-    ``cls_before_pooler``, which does not use the head, so that nobody evaluates with it by
-    accident.
+    saved as the architecture's own pooler. But the folder records a pooler that does not use this
+    head, ``cls_before_pooler`` in place of ``cls``, so that nobody evaluates with it by accident.
 
     With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
     the transformer and this head are saved as a masked language model. The folder appears complete
@@ -575,7 +575,10 @@ def _vectors_by_sentence_transformers(
 
 
 def can_load_offline(base: str | None) -> bool:
-    """Tell whether other libraries can load a model offline; ``base`` is that of an adapter."""
+    """Tell whether other libraries can load a model offline.
+
+    ``base`` is the name of an adapter's base model, or None for a whole model.
+    """
     if base is None or Path(base).is_dir():
         return True
     name, _, revision = base.partition("@")

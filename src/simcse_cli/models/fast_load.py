@@ -1,10 +1,10 @@
 """Open a model folder for encoding only, without the modelling code of transformers.
 
 Importing that code takes longer than all the rest of encoding a few sentences. For a plain encoder
-of the BERT family in one safetensors file, the packed forward pass needs only its tensors under the
-names of transformers; a plain fast tokenizer is read by the library ``tokenizers`` alone. For
-everything else, and in case of doubt, the functions here return None and transformers loads the
-folder, which also reports what is wrong with it.
+of the BERT family in one safetensors file, the packed forward pass needs only its tensors, called
+as in transformers; a plain fast tokenizer is read by the library ``tokenizers`` alone. For
+everything else, and in case of doubt, the functions here return None. Then transformers loads the
+folder, and reports what is wrong with it.
 """
 
 from collections.abc import Mapping

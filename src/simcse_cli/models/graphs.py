@@ -4,8 +4,8 @@ The extras are ``onnx`` and ``openvino``.
 
 The files are where the backends of sentence-transformers look for them. A graph gives the states of
 the last layer; pooler and head are not part of it. Graphs of 8-bit integers are made by the tools
-of the two projects and need no text. In ONNX Runtime, the inputs of a layer are rounded with one
-scale per batch; OpenVINO gets rounded weights and decides by itself how to multiply by them.
+of the two projects, without sample texts. In ONNX Runtime, the inputs of a layer are rounded with
+one scale per batch; OpenVINO gets rounded weights and decides by itself how to multiply by them.
 """
 
 import contextlib

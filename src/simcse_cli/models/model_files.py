@@ -36,7 +36,7 @@ class ModelFiles:
         base: the folder with the transformer; differs from ``named`` for an adapter, and where the
             modules of sentence-transformers put it into a folder of its own.
         folder: the folder that describes head and convolutions.
-        record: the pooler, head and other facts that ``simcse.json`` records.
+        record: how the model makes its vectors, as its files or its name say.
     """
 
     name: str

@@ -41,8 +41,8 @@ _ENCODE_ELSEWHERE = (
 
 # The supported modules, in the only supported order; Normalize may be repeated.
 _ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
-# Where each version of sentence-transformers has its classes; the newer names repeat the class in
-# lower case.
+# Where each version of sentence-transformers has its classes. Newer versions have a file for each
+# class, which is called like the class in lower case or as ``_FILE_NAMES`` says.
 _PACKAGES = (
     "sentence_transformers.models.",
     "sentence_transformers.base.modules.",
@@ -135,7 +135,7 @@ def _entry(config: _Entries, path: Path, name: str, kind: Any, default: Any = No
 
 
 def _read_use(folder: Path, progress: Progress) -> _Entries:
-    """Return prompts, similarity and width, as fields of the record, from ``PROMPTS_FILE``."""
+    """Return prompts, similarity and ``truncate_dim`` from ``PROMPTS_FILE``, as record fields."""
     path = folder / PROMPTS_FILE
     config = entries_of(path)
     _warn_unknown(
@@ -168,22 +168,22 @@ def _read_use(folder: Path, progress: Progress) -> _Entries:
         )
     # How vectors are compared, and how many components they have.
     similarity = _entry(config, path, "similarity_fn_name", str | None)
-    width = _entry(config, path, "truncate_dim", int | None)
-    if width is not None and width < 1:
+    truncate_dim = _entry(config, path, "truncate_dim", int | None)
+    if truncate_dim is not None and truncate_dim < 1:
         raise _refusal(
-            path, f"truncate_dim {width}, need at least 1", "correct or remove the entry"
+            path, f"truncate_dim {truncate_dim}, need at least 1", "correct or remove the entry"
         )
     return {
         "prompts": prompts,
         "default_prompt": default,
         "similarity": similarity or Similarity.COSINE,
-        "truncate_dim": width,
+        "truncate_dim": truncate_dim,
     }
 
 
 def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     """Return the record that ``modules.json`` and the files of its modules give."""
-    # The modules, by their full names.
+    # The kind and the folder of each module.
     path = folder / MODULES_FILE
     rows = [checked(row, _Entries, str(path)) for row in read_json(path, list[Any])]
     kinds = [_kind(row, path) for row in rows]
@@ -215,8 +215,8 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     pooler: Pooler | None = None
     if reduction is not None:
         pooler = _pooler_of_last_layer(reduction, has_head=has_head)
-    # The pooler, if several layers are read. sentence-transformers skips this module unless the
-    # transformer outputs all layers.
+    # The pooler, if several layers are read. sentence-transformers skips WeightedLayerPooling
+    # unless the transformer outputs all layers.
     if layer_pooler is not None:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
@@ -235,9 +235,9 @@ def _kind(row: _Entries, path: Path) -> str:
     if not isinstance(name, str):
         raise _refusal(path, f"type {name!r}, need the name of a class", "correct the file")
     prefix = next((package for package in _PACKAGES if name.startswith(package)), "")
-    *modules, kind = name.removeprefix(prefix).split(".")
-    # Some versions name the module's file as well: Pooling.Pooling or pooling.Pooling.
-    is_own_file = modules in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
+    *file_names, kind = name.removeprefix(prefix).split(".")
+    # Some versions name the file of the class as well: Pooling.Pooling or pooling.Pooling.
+    is_own_file = file_names in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
     if prefix and is_own_file and kind in _ORDER:
         return kind
     raise _refusal(

@@ -35,7 +35,7 @@ _DROPOUT_KEYS = (
 )
 
 # How files are read: none of their code is run, nothing is fetched, and attention is one of
-# transformers' own (a name in config.json would be looked up on the Hub).
+# transformers' own (if config.json named another one, it would be looked up on the Hub).
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 # Architectures whose states depend on padding, some of them for longer texts alone.

@@ -205,10 +205,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
 
 
 def _older_weights(folder: Path) -> list[str]:
-    """Return patterns of weight files in PyTorch's format.
-
-    They are for the modules of which the folder has no weights as safetensors.
-    """
+    """Return patterns of weight files in PyTorch's format, for modules without safetensors."""
     path = folder / "modules.json"
     rows: Any = read_json(path) if path.is_file() else []
     if not isinstance(rows, list):

@@ -208,7 +208,7 @@ class Tokens:
     def longer_than(
         self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
     ) -> dict[int, list[int]]:
-        """Return all sub-words of the texts that have more than ``limit``, by position.
+        """Return the uncut sub-words of each text that has more than ``limit``, by position.
 
         ``rows`` holds the sub-words of all texts, cut at ``limit``.
         """

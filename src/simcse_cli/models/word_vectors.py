@@ -31,9 +31,9 @@ _TEXT_HINT = (
 class WordVectors:
     """The vectors of a text file, looked up by word; a word listed twice has its last vector.
 
-    A first line of two integers is the header of word2vec and fastText; the other lines are a word,
-    spaces and ``D`` numbers. Words that contain spaces, of which GloVe has a few, are never looked
-    up.
+    A first line of two integers is the header of word2vec and fastText; every other line is a
+    word and ``D`` numbers, separated by single spaces. Words that contain spaces, of which GloVe
+    has a few, are never looked up.
     """
 
     def __init__(self, path: Path | str, *, progress: Progress = SILENT) -> None:
@@ -178,8 +178,8 @@ class WordAverage:
     where a is ``SIF_SMOOTHING`` and a word without a share has p(w) = 0. SIF's second step is
     ``postprocess.directions.CommonComponentRemoval``.
 
-    Tokens without a vector are skipped and not counted in |s| (the SIF paper leaves this open). A
-    sentence without any known token has the zero vector, whose cosine with anything counts as 0.
+    Tokens without a vector are skipped and not counted in |s| (the SIF paper leaves this open). If
+    no token of a sentence has a vector, the result is zero, whose cosine with anything counts as 0.
     """
 
     def __init__(

@@ -54,13 +54,13 @@ class TensionOptions(TwoEncoderOptions):
 class ContrastiveTension(TwoEncoders):
     """Two encoders tell pairs of identical sentences from random pairs, by dot products.
 
-    There are seven random pairs for each identical one. Source: Carlsson et al. 2021, with the
-    settings of their code: mean pooling, no dropout, RMSProp without clipping, and a learning rate
-    that falls in steps.
+    There are ``n_negatives`` random pairs for each identical one. Source: Carlsson et al. 2021,
+    with the settings of their code: mean pooling, no dropout, RMSProp without clipping, and a
+    learning rate that falls in steps.
     """
 
     name = ObjectiveName.CT
-    ordered = True  # groups of one positive and K negative pairs stay together
+    ordered = True  # groups of one positive and some negative pairs stay together
     always_two = True
     defaults = {
         "batch_size": 16,

@@ -113,7 +113,7 @@ class TextViews(TwoEncoders):
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
 
-        # Augment the texts of a view, unless the augmenter changes sub-words, as below.
+        # Augment the texts here; an augmenter of sub-words changes the rows below instead.
         n_rows = len(examples)
         augment = self.options.augment
         # For each view to augment, one key for each of its texts, which is the seed of the changes.

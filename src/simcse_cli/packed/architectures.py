@@ -271,7 +271,7 @@ def _linear(module: Any) -> Any:
 
 
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
-    """Return the modules of a layer by their dotted names.
+    """Return the modules of a layer that have the dotted names in ``names``.
 
     Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands.
     """

@@ -50,7 +50,7 @@ Prepared = tuple[Operators, list[Layer]]
 # Prepared weights live as long as their model, and are part neither of its state nor of its copies.
 _PREPARED: WeakKeyDictionary[nn.Module, dict[torch.dtype, Prepared]] = WeakKeyDictionary()
 MakeOperators = Callable[[Any, QueueWeightGradient | None], Operators]
-"""A function that makes operators of dropout masks and of the function that queues gradients."""
+"""Makes operators from two arguments: dropout masks, and a function that queues gradients."""
 
 
 class PackedPath(NamedTuple):
@@ -189,14 +189,16 @@ class PackedBackbone:
             masks = self._draw_masks()
             embedded = self._embed(tokens, masks)
             path = self.choose_path(tokens, dtype)
-            first = None
+            first_linears = None
             if first_only and not self.nested:
-                first = query_key_value(self.parts)
+                first_linears = query_key_value(self.parts)
             # Without a layer to run (0 is for the embeddings), there is nothing to split.
             if path.halves is not None and max(wanted) > 0:
-                return self._run_halves(embedded, path, first, sorted(set(wanted)))
+                return self._run_halves(embedded, path, first_linears, sorted(set(wanted)))
             operators = path.make_operators(masks, None)  # gradients are not queued
-            kept = run_layers(operators, path.layers, embedded, tokens, wanted=wanted, first=first)
+            kept = run_layers(
+                operators, path.layers, embedded, tokens, wanted=wanted, first=first_linears
+            )
         if first_only and self.nested:  # nested attention gives the states of all tokens
             kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
         return kept
@@ -232,7 +234,11 @@ class PackedBackbone:
         return PackedPath(layers, partial(CompiledOperators, dtype, activation, pool), halves)
 
     def _run_halves(
-        self, embedded: Tensor, path: PackedPath, first: QueryKeyValue | None, wanted: Sequence[int]
+        self,
+        embedded: Tensor,
+        path: PackedPath,
+        first_linears: QueryKeyValue | None,
+        wanted: Sequence[int],
     ) -> dict[int, Tensor]:
         """Return the states after the wanted layers, with both halves computed side by side."""
         halves = path.halves or ()  # not None here
@@ -248,19 +254,20 @@ class PackedBackbone:
             """Return the wanted states of one half of the batch, which has the number ``share``.
 
             ``start`` holds the embedded tokens of this half. ``parameters`` stand for
-            ``path.layers`` and ``first`` in the graph of this half.
+            ``path.layers`` and ``first_linears`` in the graph of this half.
             """
             operators = path.make_operators(masks[share], queue_weight_gradient)
-            layers, share_first = parameters
+            layers, linears = parameters
             # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
             tokens = halves[share]
-            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=share_first)
+            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=linears)
             # Without the added rows.
             return [kept[number][: len(start)] for number in numbers]
 
         sizes = [len(half.ids) for half in halves]
-        outputs = run_shares(run, embedded, sizes, (path.layers, first), pool_of(self.backbone))
+        parameters = (path.layers, first_linears)
+        outputs = run_shares(run, embedded, sizes, parameters, pool_of(self.backbone))
         kept = dict(zip(numbers, outputs, strict=True))
         if 0 in wanted:
             kept[0] = embedded

@@ -22,7 +22,8 @@ from simcse_cli.packed.layers import (
 from simcse_cli.packed.products import numpy_product, product_in
 from simcse_cli.packed.tokens import PackedTokens
 
-# The number of rows for which oneDNN chooses its layout. Any number works; near ones are as fast.
+# oneDNN chooses the layout that suits this number of rows. Products of other numbers of rows work,
+# too, and are as fast if the number is similar.
 _EXPECTED_ROWS = 2048
 
 

@@ -101,7 +101,7 @@ class PackedTokens:
         return self._part(lengths, 0, n_first), self._part(lengths, n_first, len(lengths))
 
     def _part(self, lengths: Sequence[int], first_row: int, end_row: int) -> "PackedTokens":
-        """Return the sentences from ``first_row`` to before ``end_row``; ``lengths`` are of all."""
+        """Return sentences ``first_row`` to ``end_row - 1``; ``lengths`` are those of all."""
         start = sum(lengths[:first_row])
         end = sum(lengths[:end_row])
         return PackedTokens(

@@ -50,8 +50,8 @@ class _DirectionRemoval(base.PostProcessor):
     def transform(self, vectors: AnyFloats) -> AnyFloats:
         self.check_input(vectors)
         centred = vectors.astype(np.float64) - self.mean_
-        removed: AnyFloats = centred - (centred @ self.directions_) @ self.directions_.T
-        return removed.astype(vectors.dtype, copy=False)
+        remaining: AnyFloats = centred - (centred @ self.directions_) @ self.directions_.T
+        return remaining.astype(vectors.dtype, copy=False)
 
 
 class AllButTheTop(_DirectionRemoval):

@@ -22,9 +22,9 @@ def unit_rows(
 ) -> NDArray[_Float]:
     """Return the rows of ``(N, D)`` vectors, scaled to length 1 in ``dtype``; zeros stay zeros.
 
-    With ``check_finite``, a row that is not finite raises DataError with its number, which is that
-    in ``numbers`` if the rows are a part of others. Without ``check_finite``, the result of such a
-    row is not finite either.
+    With ``check_finite``, a row that is not finite raises DataError, which names its number. If the
+    rows are taken from a larger matrix, ``numbers`` holds their row numbers in it, from 0. Without
+    ``check_finite``, the result of a row that is not finite is not finite either.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

@@ -135,9 +135,9 @@ class DevSts:
         cosines: dict[str, Floats] = {}
         for task in self.tasks:
             name = measure_of(task)
-            pairs = cosine_and_gold(score_sts_task(task, vectors))
-            tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, pairs)
-            cosines[name] = np.concatenate([predicted for predicted, _ in pairs])
+            by_subset = cosine_and_gold(score_sts_task(task, vectors))
+            tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, by_subset)
+            cosines[name] = np.concatenate([predicted for predicted, _ in by_subset])
         mean, _ = mean_and_deviation(list(tasks.values()))
 
         def encoded(texts: Sequence[str]) -> Floats32:
@@ -502,7 +502,8 @@ def _build_transfer(
             hint=_other_tasks([name for name in names if name not in missing], names),
         )
 
-    # Too few examples are an error now, not after training; unusual numbers give a warning.
+    # Too few examples raise an error in ``outer_splits`` now, not after training; an unusual size
+    # of a task gives a warning.
     tasks = [transfer_files.read_transfer_task(data_dir, name) for name in names]
     for task in tasks:
         outer_splits(task, PROBE_SETTINGS[TRANSFER_PROTOCOL])

@@ -76,8 +76,8 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 class RunningStep:
     """An optimizer step that the device may still be computing.
 
-    ``numbers`` holds the terms of the loss, the metrics and the norm of the gradient, in this
-    order. ``terms`` and ``metrics`` hold the names of the first two.
+    ``numbers`` holds the values of the terms of the loss, then those of the metrics, then the norm
+    of the gradient. ``terms`` and ``metrics`` hold the names of these terms and metrics.
     """
 
     step: int
@@ -92,8 +92,8 @@ class RunningStep:
 class Trainer:
     """One training run.
 
-    Only the first process writes to ``run_dir``. ``should_stop`` is called after every step; if it
-    returns true, the state is saved and the run ends.
+    Only the first process writes to ``run_dir``. ``should_stop`` is called after each step whose
+    results are read; if it returns true, the state is saved and the run ends.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Trainer:
         )
         self.position = Position()
         self.session = Session()
-        # A GPU is idle while the program reads the results of a step, so there it reads fewer.
+        # A GPU is idle while the program reads results, so it reads every step only on a CPU.
         self.reads_every_step = self.accelerator.device.type == "cpu"
         self.running: list[RunningStep] = []
         self.running_since = 0.0

@@ -159,7 +159,7 @@ def _require_resumable(request: _Request) -> None:
     target = runs_folder(options) if request.is_many else options.output
     if target is None:
         raise UsageError("name the run to continue with -o", option="--resume")
-    # A kill may have come before the folder was made; then the whole command starts the run.
+    # If a kill came before the folder was made, a command that names the data starts the run anew.
     may_start = "train_file" in request.flags or options.config is not None
     if may_start or options.sweep is not None:
         return
@@ -261,7 +261,7 @@ def train_run(
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
             resumed_batches = earlier.batches
 
-        # Refuse a folder that holds another run before anything is loaded.
+        # Before anything is loaded, refuse a folder that holds another run.
         if is_first and not force and not _is_resumed(run_dir, resume=resume):
             runs.require_empty(run_dir)
 

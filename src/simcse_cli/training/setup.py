@@ -253,8 +253,8 @@ def check_settings(config: TrainConfig) -> None:
     accepted = settings_of(objective.Options)
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
-        # Without dropout masks there is nothing to share, so every objective takes this mode.
         is_default = value == getattr(TrainConfig, name)
+        # Every objective takes ``DropoutMode.NONE``, as without masks there is nothing to share.
         if name not in accepted and not (is_default or value is DropoutMode.NONE):
             raise ConfigError(
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot "
@@ -279,7 +279,7 @@ def check_settings(config: TrainConfig) -> None:
             f"--objective {config.objective}",
             hint="leave it out, which saves the whole model",
         )
-    # Check the options of the objective, for which no augmenter or teacher need be loaded.
+    # Check the options of the objective, before an augmenter or a teacher is loaded.
     objective_options(config.objective, _common_settings(config), config.options)
     if config.lora is not None:
         require_extra("peft", "--lora")

@@ -216,7 +216,7 @@ def _n_sentence_tokens(groups: np.ndarray) -> int:
 
 
 def _by_group(groups: np.ndarray, probs: list[Tensor]) -> Iterator[tuple[slice, int, Tensor]]:
-    """Yield the tokens of each group of sentences, the length of these, and their ``probs``."""
+    """Yield for each group a slice of its tokens, the length of a sentence, and its ``probs``."""
     for (start, n_sentences, length), group_probs in zip(groups.tolist(), probs, strict=True):
         yield slice(start, start + n_sentences * length), length, group_probs
 
