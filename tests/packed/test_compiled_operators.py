@@ -334,6 +334,10 @@ def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monk
     assert packed_backbone(bert()).training_note(large) == backbone.KERNELS_COMPILE
     assert packed_backbone(bert()).training_note(few) is None
     assert packed_backbone(bert(num_attention_heads=12)).training_note(large) is None
+    assert packed_backbone(bert(), use_kernels=False).training_note(large) is None
+    with monkeypatch.context() as many_cores:
+        many_cores.setattr(torch, "get_num_threads", lambda: 9)
+        assert packed_backbone(bert()).training_note(large) is None
     monkeypatch.setattr(kernels, "is_compiled", lambda: True)
     assert packed_backbone(bert()).training_note(large) is None
     monkeypatch.setattr(kernels, "is_installed", lambda: False)

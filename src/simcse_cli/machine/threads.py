@@ -3,11 +3,12 @@
 import ctypes
 import functools
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from threading import Barrier, Lock, local
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -60,37 +61,35 @@ class _Work(Generic[_Item, _Result]):
 
     def __init__(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._function = function
-        self._items_left: Iterator[tuple[int, _Item]] = iter(enumerate(items))
-        self._lock = Lock()
-        self._results: dict[int, Future[_Result]] = {i: Future() for i in range(len(items))}
+        self._results: deque[Future[_Result]] = deque(Future() for _ in items)
+        # Each item with its result: whoever takes an item holds its result from then on.
+        self._items_left = deque(zip(self._results, items, strict=True))
 
     def results(self) -> Iterator[_Result]:
         """Yield the results in order; while the next one is not ready, compute further items."""
         can_take = True
-        for number in range(len(self._results)):
-            while can_take and not self._results[number].done():
+        while self._results:
+            while can_take and not self._results[0].done():
                 # A new thread has these modes, so the caller must have them too.
                 with torch.inference_mode(False), torch.enable_grad():
                     can_take = self._take_one()
-            yield self._results.pop(number).result()
+            yield self._results.popleft().result()
 
     def take_all(self) -> None:
         while self._take_one():
             pass
 
     def cancel(self) -> None:
-        with self._lock:
-            self._items_left = iter(())
+        self._items_left.clear()
 
     def _take_one(self) -> bool:
         """Compute the next item and store its result or error; return False if none is left."""
-        with self._lock:
-            number, item = next(self._items_left, (None, None))  # None if no item is left
-        if number is None:
-            return False
-        result = self._results[number]  # before ``results`` can remove it from the dictionary
         try:
-            result.set_result(self._function(cast(_Item, item)))
+            result, item = self._items_left.popleft()  # no other thread gets this item
+        except IndexError:
+            return False
+        try:
+            result.set_result(self._function(item))
         except Exception as error:
             result.set_exception(error)
         return True

@@ -278,24 +278,25 @@ class PackedBackbone:
 
         This concerns only passes whose batch is cut into two halves, computed side by side.
         """
+        if not self._wants_kernels(dtype):
+            return False
+        return bool(self.use_kernels) or (kernels.is_installed() and kernels.can_load())
+
+    def _wants_kernels(self, dtype: torch.dtype) -> bool:
+        """Tell whether training in ``dtype`` would use compiled kernels if they were installed."""
         if self.use_kernels is False or not can_compile(self.parts, dtype):
             return False
-        if self.use_kernels:
-            return True
         # On processors other than x86, the kernels were not measured.
         saves_time = is_x86() and torch.get_num_threads() <= _MOST_THREADS
-        return saves_time and kernels.is_installed() and kernels.can_load()
+        return self.use_kernels or saves_time
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return a message about compiled kernels to show before training, or None.
 
         ``n_tokens`` is the number of tokens in a training pass.
         """
-        dtype = self.parts.words.weight.dtype
-        # In these cases, kernels are not used.
-        if self.use_kernels is False or not can_compile(self.parts, dtype):
-            return None
-        if self.nested or n_tokens < LARGE or not is_x86():
+        is_halved = n_tokens >= LARGE and not self.nested
+        if not is_halved or not self._wants_kernels(self.parts.words.weight.dtype):
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING + how_to_install("cpu-kernels")

@@ -171,8 +171,8 @@ class _WeightProducts:
         with self._lock:
             by_share = self._factors.setdefault(id(weight), {})
             by_share[share] = (d_out, x)
-        if len(by_share) == self._n_shares:
-            self._complete.put(id(weight))
+            if len(by_share) == self._n_shares:
+                self._complete.put(id(weight))
 
     def end_share(self) -> None:
         """Record that a share has queued all its products.
