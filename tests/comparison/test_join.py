@@ -228,6 +228,22 @@ def test_scores_on_other_data_are_not_comparable() -> None:
         "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data "
         "in mine (mine.csv (abcd))"
     ]
+    # Two sets that are not published differ as well, and each remark names its own.
+    both_of = {"STS12": "30 examples, a", "STSBenchmark": "8 examples, a"}
+    cut = entry("cut", scores=dict.fromkeys(both, 0.5), data=both_of)
+    other = entry("other", scores={"STS12": 0.5}, data={"STS12": "30 examples, b"})
+    assert data_mismatches([cut, other], both) == [
+        "NOT COMPARABLE: STS12: scored on other data in cut (30 examples, a), on other data in "
+        "other (30 examples, b)"
+    ]
+    assert data_mismatches([rows[0], cut], both) == [
+        "NOT COMPARABLE: STS12, STS-B: scored on the published set in published rows, on other "
+        "data in cut (30 examples, a)"
+    ]
+    assert data_mismatches([rows[0], cut, mine], both)[1:] == [
+        "NOT COMPARABLE: STS-B: scored on the published set in published rows, on other data in "
+        "cut (8 examples, a)"
+    ]
     comparison = join([rows[0], mine], reference=rows[0])
     assert (
         comparison.warnings

@@ -32,7 +32,7 @@ from simcse_cli.results.columns import (
 )
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import CHOSE_MODEL, HOW_TO_WRITE, PUBLISHED, SuiteResult
+from simcse_cli.results.result import CHOSE_MODEL, DEMO, HOW_TO_WRITE, PUBLISHED, SuiteResult
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
@@ -533,13 +533,25 @@ def _with_average(
 def _data(result: SuiteResult) -> dict[str, str]:
     """Return the name of the data of each measure, such as published or demo data.
 
-    The average is on published data only if all tasks are; otherwise it gets the name of the first
-    data that are not published.
+    Names of other data have a part of the digest, so that different data have different names. The
+    average is on published data only if all tasks are; otherwise it gets the name of the first data
+    that are not published.
     """
     suffix = _split_suffix(result)
-    average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
-    data_of = {name + suffix: data for name, data in result.sets().items()}
-    if data_of:
+    sets = result.sets()
+    data_of = {}
+    for name, task in result.tasks.items():
+        if task is None or task.n is None:
+            continue
+        words = sets.get(name, f"{task.n:,} examples")
+        if words not in (PUBLISHED, DEMO):
+            if task.data_sha256 is None:
+                continue  # nothing tells these data from others
+            words = f"{words}, SHA-256 {task.data_sha256[:8]}"
+        data_of[name + suffix] = words
+    # The average of a suite's own tasks.
+    if sets:
+        average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
         unpublished = (data for data in data_of.values() if data != PUBLISHED)
         data_of[average + suffix] = next(unpublished, PUBLISHED)
     return data_of

@@ -521,32 +521,31 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
+    # Measures that the same words fit share a remark, which names the other data of the first.
+    remarks: dict[str, str] = {}
     measures_by_words: dict[str, list[str]] = {}
-    notes: dict[str, str] = {}  # from a kind of data to the name in brackets after it, or ""
     for name in measures:
-        # The systems by the kind of their data; the inner dictionary serves as an ordered set.
+        # The systems by their data; the inner dictionary serves as an ordered set.
         systems_on: dict[str, dict[str, None]] = {}
         for data, system in _scored_on(systems, name):
-            kind = data
-            note = ""
-            if data not in (PUBLISHED, DEMO):
-                kind = "other data"
-                note = f" ({data})"
-            # Of several other data, the remark names only the first.
-            notes.setdefault(kind, note)
-            systems_on.setdefault(kind, {})[system] = None
+            systems_on.setdefault(data, {})[system] = None
         if len(systems_on) < 2:
             continue
 
-        # Measures that the same words fit share a remark.
         parts = []
-        for kind, labels in systems_on.items():
-            parts.append(f"on {kind} in {', '.join(labels)}{notes[kind]}")
-        measures_by_words.setdefault(", ".join(parts), []).append(name)
-    remarks = []
-    for words, names in measures_by_words.items():
-        remarks.append(f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {words}")
-    return remarks
+        named_parts = []
+        for data, labels in systems_on.items():
+            is_named = data not in (PUBLISHED, DEMO)
+            part = f"on {'other data' if is_named else data} in {', '.join(labels)}"
+            parts.append(part)
+            named_parts.append(f"{part} ({data})" if is_named else part)
+        words = ", ".join(parts)
+        remarks.setdefault(words, ", ".join(named_parts))
+        measures_by_words.setdefault(words, []).append(name)
+    return [
+        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remarks[words]}"
+        for words, names in measures_by_words.items()
+    ]
 
 
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
