@@ -78,9 +78,8 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
     excel_line = re.fullmatch("sep=(.)", first_line)
     if excel_line is not None and given.separator is None:
         next(lines)
-        numbered = _cells(lines, excel_line[1], source, head[1:])
-        # Line 1 was taken above, so the numbers must begin at 2.
-        rows = ((number + 1, cells) for number, cells in numbered)
+        # An empty line takes its place, so that the numbers of lines stay right.
+        rows = _cells(chain([""], lines), excel_line[1], source, head[1:])
         return named_rows(rows, source, given, header=given.header)
 
     # The header of a Markdown table is certain, unless the user says that there is none.
