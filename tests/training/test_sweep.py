@@ -85,6 +85,32 @@ def test_run_sweep_resumes_where_it_was_stopped(tmp_path):
     assert [t.score for t in trials] == [t.score for t in sweep(tmp_path / "b", whole)]
 
 
+def test_a_search_proposes_the_same_in_every_process(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    first, second = [], []  # what the two processes send
+
+    def exchange_of_first(value):
+        first.append(value)
+        return [value, ([None], [None])]
+
+    def exchange_of_second(value):
+        second.append(value)
+        return [first[len(second) - 1], value]
+
+    names = []
+    for training, exchange in (
+        (FakeTraining(), exchange_of_first),
+        (lambda config, run_dir: None, exchange_of_second),
+    ):
+        monkeypatch.setattr("simcse_cli.training.sweep.exchange", exchange)
+        ranges = {"lr": {"low": 1e-6, "high": 1e-3, "log": True}}
+        folder = tmp_path / str(len(names))
+        trials = sweep(folder, training, search_trials(ranges, 14, seed=3), seeds=(1,))
+        names.append([trial.name for trial in trials])
+    assert second == [([None], [None])] * 14
+    assert names[0] == names[1]
+
+
 def test_search_repeats_itself_after_a_stop(tmp_path):
     pytest.importorskip("optuna")
     ranges = {"lr": {"low": 1e-6, "high": 1e-3, "log": True}, "batch_size": {"choices": [8, 16]}}

@@ -25,7 +25,7 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.files.code import names_code, require_typed
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.machine.processes import process_rank
+from simcse_cli.machine.processes import exchange, process_rank
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
@@ -239,8 +239,10 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
         return
-    trial.scores = [None if record is None else record.best_score for record in records]
-    trial.best_steps = [None if record is None else record.best_step for record in records]
+    scores = [None if record is None else record.best_score for record in records]
+    best_steps = [None if record is None else record.best_step for record in records]
+    # Only the first process has records; a search has to propose the same trials in all of them.
+    trial.scores, trial.best_steps = exchange((scores, best_steps))[0]
 
 
 def earlier_failures(folder: Path) -> dict[str, str]:
