@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.errors import DataError
-from simcse_cli.results.report import mean_and_deviation
+from simcse_cli.results.report import Column, Report, mean_and_deviation, with_seed_means
 from simcse_cli.results.result import PUBLISHED, SuiteResult, TaskResult, known_sets
 
 STS_TASK = TaskResult(
@@ -81,6 +81,18 @@ def test_mean_and_deviation_are_those_of_numpy():
         pytest.approx(np.mean(values)),
         pytest.approx(np.std(values, ddof=1)),
     )
+
+
+def test_seeds_get_a_mean_and_a_single_seed_gets_none():
+    columns = [Column("model"), Column("score", kind="score")]
+    rows = [{"model": "a", "score": 1}, {"model": "b", "score": 2}, {"model": "c", "score": 6}]
+    report = with_seed_means(Report("", columns, rows), {"a": "x", "b": "x", "c": "y"})
+    assert report.rows[3:] == [
+        {"model": "x (mean of 2)", "score": 1.5},
+        {"model": "  deviation", "score": pytest.approx(math.sqrt(0.5))},
+    ]
+    single = Report("", columns, rows[2:])
+    assert with_seed_means(single, {"c": "y"}) == single
 
 
 def test_json_of_an_sts_result_is_complete():

@@ -197,7 +197,8 @@ def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Repo
     """Return a table with the means and deviations over seeds below its rows.
 
     ``system_of`` maps the label of a row, which is its first cell, to a system if the row is a seed
-    of this system, or else to None. Rows of one system with the same texts are averaged.
+    of this system, or else to None. Rows of one system with the same texts are averaged; a single
+    seed has no mean.
     """
     label_key = report.columns[0].key
     text_keys = [column.key for column in report.columns[1:] if column.kind == "text"]
@@ -206,12 +207,13 @@ def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Repo
         system = system_of.get(row[label_key])
         if system:
             rows_by_system.setdefault((system, *map(row.get, text_keys)), []).append(row)
-    if not rows_by_system:
-        return report
 
     means = []
     for (system, *_), rows in rows_by_system.items():
-        means += mean_rows(rows, report.columns, system)
+        if len(rows) > 1:
+            means += mean_rows(rows, report.columns, system)
+    if not means:
+        return report
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
     return Report(report.title, report.columns, [*report.rows, *means], notes)
 
