@@ -16,7 +16,7 @@ from objectives.cases import batch_of, build
 from simcse_cli.errors import CheckpointError, ConfigError, UsageError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.heads import MlpHead
-from simcse_cli.models.padding import pad
+from simcse_cli.models.padding import CPU, pad
 from simcse_cli.objectives.diffcse import Diffcse
 from simcse_cli.objectives.registry import build_objective
 from simcse_cli.settings.choices import HeadUse, Pooler
@@ -31,6 +31,9 @@ class Generator(nn.Module):
     def __init__(self, scores):
         super().__init__()
         self.base_model, self.scores = None, scores
+
+    def get_output_embeddings(self):
+        return nn.Identity()
 
     def forward(self, input_ids, attention_mask):
         return SimpleNamespace(logits=self.scores(input_ids))
@@ -157,9 +160,8 @@ def test_the_loss_is_that_of_single_rows_by_hand(as_released, tiny_model_dir):
 def test_the_first_token_and_padding_are_never_replaced_and_the_separator_may_be(tiny_model_dir):
     objective, data = build("diffcse", tiny_model_dir)
     rows = batch_of(objective, data).rows
-    ids, mask = pad(rows, 0)
     objective.generator = certain_of(objective, lambda ids: ids + 1)
-    edited = objective.edited(ids, ids, mask)
+    edited = objective.edited(rows, rows, CPU)
     for row, own in zip(rows, edited.tolist(), strict=True):
         wanted = [row[0], *(token + 1 for token in row[1:])]
         assert own == wanted + [0] * (len(own) - len(row))
@@ -195,9 +197,9 @@ def test_sampled_tokens_follow_the_softmax(tiny_model_dir):
     scores = torch.full((len(objective.encoder.tokenizer),), -torch.inf)
     scores[10:14] = torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
     objective.generator = Generator(lambda ids: scores.expand(*ids.shape, -1))
-    ids = torch.full((100, 51), 5)
+    rows = [[5] * 51] * 100
     torch.manual_seed(0)
-    drawn = objective.edited(ids, ids, torch.ones_like(ids))[:, 1:]
+    drawn = objective.edited(rows, rows, CPU)[:, 1:]
     counts = torch.bincount(drawn.flatten(), minlength=14)[10:]
     assert counts.sum() == 5000
     assert chisquare(counts, [500, 1000, 1500, 2000]).pvalue > ALMOST_NEVER
@@ -206,9 +208,8 @@ def test_sampled_tokens_follow_the_softmax(tiny_model_dir):
 def test_the_generator_has_dropout_only_as_released(tiny_model_dir):
     for as_released in (False, True):
         objective, data = build("diffcse", tiny_model_dir, as_released=as_released)
-        batch = batch_of(objective, data)
-        ids, mask = pad(batch.rows, 0)
-        first, second = (objective.edited(ids, ids, mask) for _ in range(2))
+        rows = batch_of(objective, data).rows
+        first, second = (objective.edited(rows, rows, CPU) for _ in range(2))
         assert torch.equal(first, second) is not as_released
 
 
@@ -296,10 +297,18 @@ def test_the_saved_model_is_the_encoder_alone(invoke, tiny_model_dir, tmp_path):
     assert load_encoder(run / "model").head is None
 
 
-@pytest.mark.parametrize("kind", ["roberta", "distilbert"])
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_other_architectures_are_edited_and_read(kind, tmp_path):
     folder = build_tiny_model(tmp_path / kind, model_type=kind)
     objective, data = build("diffcse", folder, dropout=0.0)
+    batch = batch_of(objective, data)
+    masked_rows = batch.extra["masked"]
+    masked, mask = pad(masked_rows, objective.encoder.tokens.pad_id)
+    with torch.no_grad():
+        plain = objective.generator.eval()(input_ids=masked, attention_mask=mask).logits.argmax(-1)
+    for number, ids in enumerate(objective.edited(batch.rows, masked_rows, CPU)):
+        length = len(masked_rows[number])
+        assert torch.equal(ids[1:length], plain[number, 1:length])
     _, metrics, found = step(objective, data)
     assert metrics["replaced"] > 0
     assert all(gradient.isfinite().all() for gradient in found.values())

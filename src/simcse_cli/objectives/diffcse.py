@@ -13,10 +13,11 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.files.digests import digest
 from simcse_cli.machine.gather import mean_over_processes, share_of_mean
 from simcse_cli.machine.precision import no_autocast
+from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder, unread_mask
 from simcse_cli.models.heads import BatchNormHead
 from simcse_cli.models.model_files import find_model
-from simcse_cli.models.padding import pad
+from simcse_cli.models.padding import TokenRows, pad, real_positions
 from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer, weights_as_bytes
 from simcse_cli.objectives.base import Batch, Losses, Representations
 from simcse_cli.objectives.mlm import Masking
@@ -162,10 +163,9 @@ class Diffcse(Simcse):
         Both are this process's shares of a mean over all processes. ``vectors`` ``(R, D)`` belong
         to the views of this process, view by view.
         """
-        pad_id = self.encoder.tokens.pad_id
-        ids, mask = pad(batch.rows[: len(vectors)], pad_id, vectors.device)
-        masked, _ = pad(batch.extra["masked"], pad_id, vectors.device)
-        edited = self.edited(ids, masked, mask)
+        rows = batch.rows[: len(vectors)]
+        edited = self.edited(rows, batch.extra["masked"], vectors.device)
+        ids, mask = pad(rows, self.encoder.tokens.pad_id, vectors.device)
         is_replaced = (edited != ids).long()
         logits = self.detector(vectors, edited, mask)
         losses = functional.cross_entropy(logits.mT, is_replaced, reduction="none")
@@ -178,20 +178,40 @@ class Diffcse(Simcse):
         return share_of_mean((losses * mask).sum(), n_tokens), share
 
     @torch.no_grad()
-    def edited(self, ids: Tensor, masked: Tensor, mask: Tensor) -> Tensor:
-        """Return the token ids of the sentences as the generator edits them, ``(R, L)``.
+    def edited(self, rows: TokenRows, masked_rows: TokenRows, device: torch.device) -> Tensor:
+        """Return the token ids of the rows as the generator edits them, padded, ``(R, L)``.
 
         The generator predicts every token, so tokens that were not masked may change too. Only the
-        first token and the padding are taken from ``ids``.
+        first token of each row and the padding stay.
         """
-        self.generator.train(self.options.as_released)  # the released code leaves its dropout on
-        attention_mask = unread_mask(self.generator.base_model, mask)
-        logits = self.generator(input_ids=masked, attention_mask=attention_mask).logits
-        logits = logits[..., : len(self.encoder.tokenizer)].float()
+        pad_id = self.encoder.tokens.pad_id
+        ids, _ = pad(rows, pad_id, device)
+        masked, mask = pad(masked_rows, pad_id, device)
+        positions = to_device(real_positions(rows), device)
+        logits = self._generator_logits(masked, mask, positions)
         if self.options.fill is Fill.SAMPLE:
             # The Gumbel-max trick: with the logarithm of an exponential draw subtracted from each
             # logit, the argmax is a draw from the softmax.
             logits = logits - torch.empty_like(logits).exponential_().log()
-        is_kept = mask == 0
-        is_kept[:, 0] = True
-        return torch.where(is_kept, ids, logits.argmax(dim=-1))
+        edited = ids.flatten().index_copy(0, positions, logits.argmax(dim=-1)).view_as(ids)
+        edited[:, 0] = ids[:, 0]
+        return edited
+
+    def _generator_logits(self, masked: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
+        """Return the generator's logits at some of the positions of padded rows, ``(T, V)``.
+
+        Logits of padding would cost as much as those of tokens, so the output layer, which takes
+        more time than the other layers, gets the states of these positions alone.
+        """
+
+        def states_of_tokens(_: nn.Module, arguments: tuple[Tensor, ...]) -> Tensor:
+            return arguments[0].flatten(end_dim=-2)[positions]
+
+        self.generator.train(self.options.as_released)  # the released code leaves its dropout on
+        attention_mask = unread_mask(self.generator.base_model, mask)
+        with self.generator.get_output_embeddings().register_forward_pre_hook(states_of_tokens):
+            output = self.generator(input_ids=masked, attention_mask=attention_mask)
+        logits: Tensor = output.logits
+        if logits.ndim == 3:  # a head that reads the weights of its output layer without calling it
+            logits = logits.flatten(end_dim=-2)[positions]
+        return logits[:, : len(self.encoder.tokenizer)].float()
