@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +11,9 @@ from torch import Tensor
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Losses, Representations
+from simcse_cli.objectives.base import Batch, Examples, Losses, Representations
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViewOptions, TextViews
 from simcse_cli.settings.choices import ContrastBlock, HeadUse, ObjectiveName, Similarity
@@ -20,6 +22,8 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class SimcseOptions(TextViewOptions):
+    """Options of all forms of SimCSE; ``original_scaling`` is explained in ``gather_with_grad``."""
+
     temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", "--similarity")
     symmetric: bool = setting(False, "Classify positives among anchors as well, and average.")
@@ -33,6 +37,9 @@ class SimcseOptions(TextViewOptions):
         0.15, "Share of tokens that the masked-LM term predicts.", above=0, below=1
     )
     mlm_tied: bool = setting(False, "Use the word embeddings as the term's output matrix.")
+    original_scaling: bool = setting(
+        False, "Gradient of the original code with several processes.", "--gather original"
+    )
 
 
 class Simcse(TextViews):
@@ -99,6 +106,11 @@ class Simcse(TextViews):
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, metrics
 
+    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
+        """Return the views of all processes, each ``(N, D)``."""
+        local = self.local_views(embeddings, batch)
+        return gather_views(local, batch.counts, original_scaling=self.options.original_scaling)
+
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         """Return the terms of the gathered views, as means over the trained widths, and metrics."""
         texts = numbers_of_texts(batch)
@@ -136,7 +148,7 @@ class SimcseSupOptions(SimcseOptions):
     unsup_weight: float = setting(0.0, "Weight of the unsupervised loss of the anchors.", min=0)
     teacher: int | None = setting(
         None,
-        "Width of the vectors of a guide, which masks false negatives (GIST).",
+        "Frozen model, a guide, that masks false negatives (GIST).",
         "--teacher",
         enables=("guide_margin", "contrast"),
         excludes=("similarity", "symmetric", "hard_negative_alpha", "unsup_weight"),
@@ -172,6 +184,16 @@ class SimcseSup(Simcse):
     def set_up(self) -> None:
         super().set_up()
         self.hard_negative_alpha = self.options.hard_negative_alpha
+
+    def examples(self, data: Any, generator: np.random.Generator) -> Examples:
+        alpha = self.options.hard_negative_alpha
+        if alpha != 1 and len(data.columns) == 2:
+            raise ConfigError(
+                f"--hard-neg-alpha {alpha:g}: the rows of {data.name} are pairs, without hard "
+                "negatives",
+                hint="leave it out, or add negatives with `simcse prepare hard-negatives`",
+            )
+        return super().examples(data, generator)
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
         batch = super().collate(examples, generator)
