@@ -243,6 +243,15 @@ def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
     assert "dev data is STS-B dev in simcse.3: p=0.1; sts-dev.csv (abcdef01) in run" in warning
 
 
+def test_a_cut_dev_file_is_not_compared_with_the_published_one(tmp_path: Path) -> None:
+    (cut,) = load_entries(str(write_run(tmp_path / "cut", n_dev_pairs=150)))
+    (whole,) = load_entries(str(write_run(tmp_path / "whole", n_dev_pairs=1500)))
+    assert data_mismatches([whole, cut], ["STSBenchmark-dev"]) == [
+        "NOT COMPARABLE: STS-B dev: scored on the published set in whole, on other data in cut "
+        "(150 examples instead of the published 1,500)"
+    ]
+
+
 def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differences() -> None:
     run = entry("run", scores={"STS12": 0.7, "STSBenchmark-dev": 0.8, "uniformity": -2.0})
     variant = entry("run [wmean]", scores={"STS12": 0.71})
