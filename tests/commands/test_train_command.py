@@ -251,6 +251,7 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--dropout-mode", "fixed", "--augment", "delete:0.1"), 1, "fixed"),
         (("--dropout-mode", "none", "--dropout", "0.1"), 2, "no use with --dropout-mode none"),
         (("--seeds", "1,2", "--seed", "3"), 2, "no use with --seeds"),
+        (("--epochs", "2"), 2, "no use with --max-steps"),
         (("--weight-decay", "-1"), 1, "need at least 0"),
         (("--batch-size", "1"), 1, "needs at least 2 (negatives come from the batch)"),
     ],

@@ -21,6 +21,7 @@ from simcse_cli.training.sweep import (
     score_quantiles,
     search_trials,
     sweep_report,
+    train_sweep,
 )
 
 
@@ -83,6 +84,29 @@ def test_run_sweep_resumes_where_it_was_stopped(tmp_path):
     trials = sweep(tmp_path / "a", resumed)
     assert len(resumed.trained) == 8
     assert [t.score for t in trials] == [t.score for t in sweep(tmp_path / "b", whole)]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("{lr: [1.0e-5, -1]}", "--lr -1.0: need a number above 0"),
+        ("{options.mix: [0.2, 1.5]}", "--set mix 1.5: need at most 1"),
+        ("{temperature: [0.05, 0.1], objective: [cosent, vicreg]}", "its loss has no temperature"),
+    ],
+)
+def test_a_wrong_value_of_a_grid_is_told_before_the_first_trial(tmp_path, grid, message):
+    (tmp_path / "grid.yaml").write_text(f"grid: {grid}\n")
+    training = FakeTraining()
+    runs = ManyRuns(tmp_path / "sweep", training, ())
+    with pytest.raises(ConfigError, match=message):
+        train_sweep(
+            str(tmp_path / "grid.yaml"),
+            lambda swept: TrainConfig(**{"dev_file": "pairs.csv"} | swept),
+            runs,
+            SilentProgress(),
+        )
+    assert not training.trained
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_search_repeats_itself_after_a_stop(tmp_path):
