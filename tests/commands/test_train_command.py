@@ -249,6 +249,10 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--config", "nowhere.yaml"), 1, "neither a YAML file nor"),
         (("--augment", "chop:0.1"), 1, "chop"),
         (("--dropout-mode", "fixed", "--augment", "delete:0.1"), 1, "fixed"),
+        (("--dropout-mode", "none", "--dropout", "0.1"), 2, "no use with --dropout-mode none"),
+        (("--seeds", "1,2", "--seed", "3"), 2, "no use with --seeds"),
+        (("--weight-decay", "-1"), 1, "need at least 0"),
+        (("--batch-size", "1"), 1, "needs at least 2 (negatives come from the batch)"),
     ],
 )
 def test_bad_settings_are_refused(

@@ -63,11 +63,12 @@ def write_run(
     status: str = "finished",
     dev_file: str = "sts-dev.csv",
     dev_sha256: str = "abcdef0123",
+    **data: object,
 ) -> Path:
     """Write the record and metrics of a run of 20 steps."""
     folder.mkdir(parents=True)
     config = {"objective": "simcse-unsup", "lr": lr, "seed": seed, "dev_metric": "spearman"}
-    data = {"n_examples": 100, "dev_file": dev_file, "dev_sha256": dev_sha256}
+    data |= {"n_examples": 100, "dev_file": dev_file, "dev_sha256": dev_sha256}
     RunRecord(
         status=status,
         objective="simcse-unsup",

@@ -244,6 +244,13 @@ def test_scores_on_other_data_are_not_comparable() -> None:
         "NOT COMPARABLE: STS-B: scored on the published set in published rows, on other data in "
         "cut (8 examples, a)"
     ]
+    # A run knows no digest of its pairs, so its data may be those of a result that has one.
+    run, *results = (
+        entry(name, scores={"STS12": 0.5}, data={"STS12": f"30 pairs{digest}"})
+        for name, digest in (("run", ""), ("a", ", SHA-256 a"), ("b", ", SHA-256 b"))
+    )
+    assert data_mismatches([run, *results], both) == []
+    assert len(data_mismatches(results, both)) == 1
     comparison = join([rows[0], mine], reference=rows[0])
     assert (
         comparison.warnings
@@ -257,6 +264,15 @@ def test_other_dev_data_than_the_published_is_unlike(tmp_path: Path) -> None:
     (run,) = load_entries(str(write_run(tmp_path / "run")))
     (warning,) = join([row, run], reference=row).warnings
     assert "dev data is STS-B dev in simcse.3: p=0.1; sts-dev.csv (abcdef01) in run" in warning
+
+
+def test_a_cut_dev_file_is_not_compared_with_the_published_one(tmp_path: Path) -> None:
+    (cut,) = load_entries(str(write_run(tmp_path / "cut", n_dev_pairs=150)))
+    (whole,) = load_entries(str(write_run(tmp_path / "whole", n_dev_pairs=1500)))
+    assert data_mismatches([whole, cut], ["STSBenchmark-dev"]) == [
+        "NOT COMPARABLE: STS-B dev: scored on the published set in whole, on other data in cut "
+        "(150 examples instead of the published 1,500)"
+    ]
 
 
 def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differences() -> None:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, PreTrainedT
 from helpers import SENTENCES
 from objectives.cases import DOCUMENTS, LONG_DOCUMENTS, PAIRS, SINGLES, TRIPLETS, batch_of, build
 from simcse_cli.data.training_file import TrainingDocuments
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.losses.cosent import complex_score
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.models.checkpoint import load_encoder
@@ -23,11 +23,20 @@ from simcse_cli.objectives.quick_thoughts import QuickThoughts
 from simcse_cli.objectives.registry import (
     OBJECTIVES,
     build_objective,
+    find_objective,
     objective_defaults,
 )
-from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, ServedEncoder, Similarity
+from simcse_cli.settings.choices import (
+    DropoutMode,
+    Gather,
+    HeadUse,
+    Pooler,
+    ServedEncoder,
+    Similarity,
+)
 from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.declare import settings_of
 from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.setup import check_settings
 
@@ -143,11 +152,28 @@ def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
         ),
         (Name.QUICK_THOUGHTS, {"augment": "delete:0.1"}, "--augment delete:0.1.*its own pairs"),
         (Name.SBERT, {"dropout_mode": DropoutMode.FIXED}, "--dropout-mode fixed.*no mask to share"),
+        (Name.VICREG, {"gather": Gather.ORIGINAL}, "--gather original.*one form"),
+        (Name.QUICK_THOUGHTS, {"bucket_batches": 4}, "--bucket-batches 4.*keep their order"),
     ],
 )
 def test_check_settings_refuses_what_would_be_ignored(name, setting, reason):
     with pytest.raises(ConfigError, match=reason):
         check_settings(TrainConfig(objective=name, **setting))
+
+
+@pytest.mark.parametrize("settings", [{"patience": 3}, {"dev_metric": "pearson"}])
+def test_check_settings_refuses_what_needs_a_dev_score_without_one(settings):
+    with pytest.raises(UsageError, match="no use without a dev score"):
+        check_settings(TrainConfig(**settings))
+    check_settings(TrainConfig(dev_file="pairs.csv", **settings))
+
+
+@pytest.mark.parametrize("name", list(Name))
+def test_help_shows_the_defaults_of_the_objective(name):
+    objective = find_objective(name)
+    for option, (field, _) in settings_of(objective.Options).items():
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        assert default == objective.defaults.get(option, default)
 
 
 @pytest.mark.parametrize("name", list(Name))
@@ -235,6 +261,13 @@ def test_supervised_simcse_takes_pairs_and_triplets(tiny_encoder):
     with pytest.raises(DataError, match=r"1 columns.*needs anchor, positive and perhaps") as caught:
         objective.examples(SINGLES, np.random.default_rng(0))
     assert "--mode unsup," in caught.value.hint
+
+
+def test_supervised_simcse_weighs_no_hard_negatives_of_pairs(tiny_encoder):
+    objective = build_objective(Name.SIMCSE_SUP, tiny_encoder, {"hard_negative_alpha": 2.0}, {})
+    objective.examples(TRIPLETS, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match=r"--hard-neg-alpha 2: .* pairs, without hard negatives"):
+        objective.examples(PAIRS, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("name", [Name.BARLOW_TWINS, Name.VICREG])
@@ -385,6 +418,14 @@ def test_declutr_tokenises_running_text(tiny_encoder):
     assert batch.rows == [encode(text).ids[: tiny_encoder.tokens.max_length] for text in views]
     for group, spans in zip((0, 0, 1, 1), batch.texts, strict=True):
         assert all(span in texts[group] for span in spans)
+
+
+def test_declutr_cuts_spans_at_the_maximum_length(tiny_encoder):
+    options = {"max_span": 24, "min_span": 16, "mlm_weight": 0}
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {"max_length": 10}, options)
+    documents = objective.examples(LONG_DOCUMENTS, np.random.default_rng(0)).items
+    batch = objective.collate(documents[:2], np.random.default_rng(0))
+    assert [len(row) for row in batch.rows] == [10] * 12
 
 
 def test_declutr_leaves_out_short_documents_and_counts_them(tiny_encoder):

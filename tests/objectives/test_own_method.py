@@ -228,6 +228,13 @@ def test_a_function_gets_the_rate_that_was_typed(folder, rate):
     assert augmenter.many(["a text"], [1]) == [rate]
 
 
+@pytest.mark.parametrize("step", ["plain.py:upper", "plain.py:shout:0.5"])
+def test_a_function_with_other_arguments_is_an_error_before_the_work(folder, step):
+    Path("plain.py").write_text("def upper(text): pass\ndef shout(text, rng): pass\n")
+    with pytest.raises(ConfigError, match=r"plain\.py:\w+: is \w+\(text.*called with text, rng"):
+        word_augmenter(AugmentOptions(method=step))
+
+
 def test_a_function_that_returns_no_text_is_an_error(folder):
     Path("none.py").write_text("def lose(text, rng): return None\n")
     augmenter = word_augmenter(AugmentOptions(method="none.py:lose"))

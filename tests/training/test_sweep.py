@@ -21,6 +21,7 @@ from simcse_cli.training.sweep import (
     score_quantiles,
     search_trials,
     sweep_report,
+    train_sweep,
 )
 
 
@@ -109,6 +110,29 @@ def test_a_search_proposes_the_same_in_every_process(tmp_path, monkeypatch):
         names.append([trial.name for trial in trials])
     assert second == [([None], [None])] * 14
     assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ("{lr: [1.0e-5, -1]}", "--lr -1.0: need a number above 0"),
+        ("{options.mix: [0.2, 1.5]}", "--set mix 1.5: need at most 1"),
+        ("{temperature: [0.05, 0.1], objective: [cosent, vicreg]}", "its loss has no temperature"),
+    ],
+)
+def test_a_wrong_value_of_a_grid_is_told_before_the_first_trial(tmp_path, grid, message):
+    (tmp_path / "grid.yaml").write_text(f"grid: {grid}\n")
+    training = FakeTraining()
+    runs = ManyRuns(tmp_path / "sweep", training, ())
+    with pytest.raises(ConfigError, match=message):
+        train_sweep(
+            str(tmp_path / "grid.yaml"),
+            lambda swept: TrainConfig(**{"dev_file": "pairs.csv"} | swept),
+            runs,
+            SilentProgress(),
+        )
+    assert not training.trained
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_search_repeats_itself_after_a_stop(tmp_path):

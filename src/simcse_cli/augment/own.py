@@ -4,6 +4,7 @@ A function takes a text, a ``random.Random`` from which all that is random follo
 one is given; it returns the changed text.
 """
 
+import inspect
 import random
 import re
 from collections.abc import Callable
@@ -49,14 +50,33 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
         source, _, number = text.strip().partition(":")
         if source.lower() in list(Augmentation) or source not in entry_point_names(_ENTRY_POINTS):
             return None
-    find_function(source)  # a wrong name is an error now, before the work begins
+    function = find_function(source)  # a wrong name is an error now, before the work begins
     try:
         rate = float(number) if number else None
     except ValueError:
         raise ConfigError(
             f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
         ) from None
+    _check_arguments(function, source, rate)
     return source, rate
+
+
+def _check_arguments(function: Callable[..., str], source: str, rate: float | None) -> None:
+    """Raise ConfigError for a function that cannot be called as ``OwnOperator`` calls it."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions that are not written in Python have none
+        return
+    names = ["text", "rng"] if rate is None else ["text", "rng", "rate"]
+    try:
+        signature.bind(*names)
+    except TypeError:
+        raise ConfigError(
+            f"{_PLACE} {source}: is {function.__name__}{signature}, and is called with "
+            f"{', '.join(names)}",
+            hint="def NAME(text, rng, rate=0.1); a rate stands behind the name, as in "
+            f"{source}:0.1",
+        ) from None
 
 
 def find_function(source: str) -> Callable[..., str]:

@@ -32,9 +32,18 @@ from simcse_cli.results.columns import (
 )
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import CHOSE_MODEL, DEMO, HOW_TO_WRITE, PUBLISHED, SuiteResult
+from simcse_cli.results.result import (
+    CHOSE_MODEL,
+    DEMO,
+    HOW_TO_WRITE,
+    PUBLISHED,
+    SuiteResult,
+    describe_set,
+)
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
+WITH_DIGEST = ", SHA-256 "
+"""What stands before the digest in the name of data that were not published."""
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 _COSTS = (
     "device",
@@ -302,6 +311,7 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
         seed=record.seed,
         cost=cost,
         remarks=tuple(remarks),
+        data=_dev_sets(record.data) if STSB_DEV in scores else {},
         folder=str(folder),
     )
 
@@ -370,6 +380,17 @@ def _dev_data(data: Mapping[str, Any]) -> str:
         digest = str(data.get("dev_sha256"))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
+
+
+def _dev_sets(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return which data the STS-B dev score of a run is of, by measure, as far as it is known."""
+    if _dev_data(data) == STSB_DEV_DATA:
+        return {STSB_DEV: PUBLISHED}
+    # The number of pairs is that of all tasks of a suite.
+    n_pairs = data.get("n_dev_pairs")
+    if n_pairs is None or data.get("dev_tasks", [STSB_DEV]) != [STSB_DEV]:
+        return {}
+    return {STSB_DEV: describe_set("STSBenchmark", "dev", n_pairs, None) or PUBLISHED}
 
 
 def is_result(content: Any) -> bool:
@@ -547,7 +568,7 @@ def _data(result: SuiteResult) -> dict[str, str]:
         if words not in (PUBLISHED, DEMO):
             if task.data_sha256 is None:
                 continue  # nothing tells these data from others
-            words = f"{words}, SHA-256 {task.data_sha256[:8]}"
+            words += WITH_DIGEST + task.data_sha256[:8]
         data_of[name + suffix] = words
     # The average of a suite's own tasks.
     if sets:

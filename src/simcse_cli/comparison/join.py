@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from simcse_cli.arrays import Booleans, Floats
-from simcse_cli.comparison.entries import Entry, EntryKind, join_parts
+from simcse_cli.comparison.entries import WITH_DIGEST, Entry, EntryKind, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -525,9 +525,15 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     remarks: dict[str, str] = {}
     measures_by_words: dict[str, list[str]] = {}
     for name in measures:
-        # The systems by their data; the inner dictionary serves as an ordered set.
+        # The systems by their data; the inner dictionary serves as an ordered set. Data without a
+        # digest, as a run records them, are taken for those that the same words name.
+        found = list(_scored_on(systems, name))
+        without_digest = {data for data, _ in found if WITH_DIGEST not in data}
         systems_on: dict[str, dict[str, None]] = {}
-        for data, system in _scored_on(systems, name):
+        for data, system in found:
+            words, _, _ = data.partition(WITH_DIGEST)
+            if words in without_digest:
+                data = words
             systems_on.setdefault(data, {})[system] = None
         if len(systems_on) < 2:
             continue

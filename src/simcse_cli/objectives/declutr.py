@@ -116,6 +116,7 @@ class DeclutrOptions(ObjectiveOptions):
     mlm_probability: float = setting(
         0.15, "Share of tokens that the masked-LM term predicts.", above=0, below=1
     )
+    max_length: int = setting(512, "Sub-words per span, including special ones.", "--max-length")
 
 
 class Declutr(Objective):
@@ -200,7 +201,8 @@ class Declutr(Objective):
                 spans = (anchor, *positives)
                 groups.append(tuple(str(decode(ids[span])) for span in spans))
         views = zip(*groups, strict=True)  # all anchors, all first positives, and so on
-        rows = self.encoder.tokenize([text for view in views for text in view])
+        texts = [text for view in views for text in view]
+        rows = self.encoder.tokenize(texts, max_length=self.options.max_length)
         extra: dict[str, Any] = {}
         # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:

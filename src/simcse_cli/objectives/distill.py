@@ -17,7 +17,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class DistillOptions(ObjectiveOptions):
-    teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
+    teacher: int | None = setting(None, "Frozen models to learn from.", "--teacher")
     match: DistillTarget = setting(
         DistillTarget.COSINE,
         "What is learnt: direction or entries (mse) of the teacher's vector, or cosines of a "

@@ -14,7 +14,7 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class RankcseOptions(SimcseOptions):
-    teacher: int | None = setting(None, "Width of the teachers' vectors.", "--teacher")
+    teacher: int | None = setting(None, "Frozen models to learn from.", "--teacher")
     rank: RankLoss = setting(RankLoss.LISTMLE, "How the teachers' order is learnt.")
     rank_weight: float = setting(1.0, "Weight of that term.", min=0)
     consistency_weight: float = setting(

@@ -12,6 +12,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.losses.cosent import angle
 from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.machine.gather import gather_views
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Examples, Losses, Representations
 from simcse_cli.objectives.mlm import mlm_term
@@ -22,6 +23,8 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class SimcseOptions(TextViewOptions):
+    """Options of all forms of SimCSE; ``original_scaling`` is explained in ``gather_with_grad``."""
+
     temperature: float = setting(0.05, "Divisor of similarities.", "--temperature", above=0)
     similarity: Similarity = setting(Similarity.COSINE, "Similarity in the loss.", "--similarity")
     symmetric: bool = setting(False, "Classify positives among anchors as well, and average.")
@@ -35,6 +38,9 @@ class SimcseOptions(TextViewOptions):
         0.15, "Share of tokens that the masked-LM term predicts.", above=0, below=1
     )
     mlm_tied: bool = setting(False, "Use the word embeddings as the term's output matrix.")
+    original_scaling: bool = setting(
+        False, "Gradient of the original code with several processes.", "--gather original"
+    )
 
 
 class Simcse(TextViews):
@@ -101,6 +107,11 @@ class Simcse(TextViews):
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, metrics
 
+    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
+        """Return the views of all processes, each ``(N, D)``."""
+        local = self.local_views(embeddings, batch)
+        return gather_views(local, batch.counts, original_scaling=self.options.original_scaling)
+
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         """Return the terms of the gathered views, as means over the trained widths, and metrics."""
         texts = numbers_of_texts(batch)
@@ -139,7 +150,7 @@ class SimcseSupOptions(SimcseOptions):
     angle_weight: float = setting(0.0, "Weight of AnglE's term, which needs triplets.", min=0)
     teacher: int | None = setting(
         None,
-        "Width of the vectors of a guide, which masks false negatives (GIST).",
+        "Frozen model, a guide, that masks false negatives (GIST).",
         "--teacher",
         enables=("guide_margin", "contrast"),
         excludes=(
@@ -191,6 +202,13 @@ class SimcseSup(Simcse):
                 f"--set angle_weight={self.options.angle_weight:g}: {data.name} has no "
                 "hard_negative",
                 hint="AnglE's term takes triplets; pairs with scores are for --objective cosent",
+            )
+        alpha = self.options.hard_negative_alpha
+        if alpha != 1 and len(data.columns) == 2:
+            raise ConfigError(
+                f"--hard-neg-alpha {alpha:g}: the rows of {data.name} are pairs, without hard "
+                "negatives",
+                hint="leave it out, or add negatives with `simcse prepare hard-negatives`",
             )
         return super().examples(data, generator)
 

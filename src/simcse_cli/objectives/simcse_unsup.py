@@ -90,7 +90,7 @@ class SimcseUnsupOptions(SimcseOptions):
     noise_steps: int = setting(4, "Steps of the random vectors up the loss.", min=0)
     teacher: int | None = setting(
         None,
-        "Width of the vectors of a teacher that finds false negatives.",
+        "Frozen model that finds false negatives (DCLR).",
         "--teacher",
         needs="false_negative_cosine",
     )

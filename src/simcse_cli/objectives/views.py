@@ -24,8 +24,6 @@ from simcse_cli.settings.declare import setting
 
 @dataclass(frozen=True)
 class TextViewOptions(TwoEncoderOptions):
-    """Options of two views; ``original_scaling`` is explained in ``gather_with_grad``."""
-
     dropout_mode: DropoutMode = setting(
         DropoutMode.INDEPENDENT, "Dropout masks of the two views.", "--dropout-mode"
     )
@@ -33,7 +31,6 @@ class TextViewOptions(TwoEncoderOptions):
         None, "What makes the text of the positive, or changes its sub-words.", "--augment"
     )
     augment_both: bool = setting(False, "Augment the anchor too, with a draw of its own.")
-    original_scaling: bool = setting(False, "As --gather original.", "--gather")
 
 
 class TextViews(TwoEncoders):
@@ -163,11 +160,6 @@ class TextViews(TwoEncoders):
         """Return the views of this process, each ``(B, D)``; a single view is returned twice."""
         views = list(embeddings.view(-1, batch.n_examples, embeddings.shape[-1]))
         return views * 2 if len(views) == 1 else views
-
-    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
-        """Return the views of all processes, each ``(N, D)``."""
-        local = self.local_views(embeddings, batch)
-        return gather_views(local, batch.counts, original_scaling=self.options.original_scaling)
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,7 @@ class TrainConfig(TableOptions):
         "Every dropout probability of the encoder; default: the model's own.",
         min=0,
         below=1,
+        needs="dropout_mode!=none",
     )
     dropout_mode: DropoutMode = _method(DropoutMode.INDEPENDENT, "Dropout masks of the two views.")
     whole_words: bool = _method(False, "Mask whole words, not sub-words (--objective mlm).")
@@ -283,7 +284,7 @@ class TrainConfig(TableOptions):
     warmup: float = _optimisation(
         0.0, "Share of the steps in which the rate rises.", min=0, below=1
     )
-    weight_decay: float = _optimisation(0.0, "Decoupled weight decay.")
+    weight_decay: float = _optimisation(0.0, "Decoupled weight decay.", min=0)
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
     optimizer: OptimizerName = _optimisation(OptimizerName.ADAMW, "Update rule.")
     schedule: Schedule = _optimisation(Schedule.LINEAR, "Learning rate after the warm-up.")

@@ -96,6 +96,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if not processes.is_launched():
         for variable, meant in recipes.mistyped_variables():
             progress.warn(f"{variable} gives no setting; did you mean {meant}?")
+    if options.seeds is not None and "seed" in flags:
+        raise UsageError("has no use with --seeds, which names the seeds", option="--seed")
     n_started = _join_processes(flags, options, progress)
     settings = flags | settings_of_options(options, flags)
     request = _Request(settings, options, progress, n_started)

@@ -50,7 +50,7 @@ from simcse_cli.settings.choices import (
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.settings.declare import flag, settings_of
+from simcse_cli.settings.declare import flag, refuse_unused, settings_of
 from simcse_cli.training.batches import (
     SHARED_SHARE,
     SharedTexts,
@@ -261,6 +261,24 @@ def check_settings(config: TrainConfig) -> None:
                 f"use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    if config.gather is choices.Gather.ORIGINAL and "original_scaling" not in accepted:
+        raise ConfigError(
+            f"--gather original: --objective {config.objective} cannot use it, its gradient has "
+            "one form",
+            hint="leave --gather out",
+        )
+    if config.bucket_batches > 1 and objective.ordered:
+        raise ConfigError(
+            f"--bucket-batches {config.bucket_batches}: --objective {config.objective} cannot use "
+            "it, its examples keep their order",
+            hint="leave --bucket-batches out",
+        )
+    if not config.has_dev_score:
+        refuse_unused(
+            config,
+            ("patience", "dev_metric"),
+            "has no use without a dev score (--dev-file, --dev-split or --dev-suite)",
+        )
     reads_texts = objective.reads in (DataKind.ROWS, DataKind.DOCUMENTS)
     if config.text is not None and not (reads_texts and objective.n_columns[0] == 1):
         raise ConfigError(
@@ -514,6 +532,13 @@ def build_parts(
         raise DataError(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the "
             "batch)"
+        )
+    has_hard_negatives = examples.are_rows and len(data.columns) > 2
+    is_alone = config.batch_size * process_count() == 1
+    if is_alone and objective.in_batch_negatives and not has_hard_negatives:
+        raise ConfigError(
+            f"--batch-size 1: --objective {objective.name} needs at least 2 (negatives come from "
+            "the batch)"
         )
     for warning in objective.warnings:
         progress.warn(warning)

@@ -36,6 +36,7 @@ from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.record import percent
 from simcse_cli.training.seeds import ManyRuns
+from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
 Settings = dict[str, Any]
@@ -299,6 +300,8 @@ def train_sweep(
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
+    for trial in grid_trials(plan.grid):
+        check_settings(trial_config(trial.settings))
     runs.open()
     proposed = grid_trials(plan.grid)
     if plan.search:
