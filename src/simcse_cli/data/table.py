@@ -336,6 +336,18 @@ class Table:
         for _, cells in self._pick(range(len(self.reading.grid.names)), may_lack=True):
             yield cells
 
+    @property
+    def is_json(self) -> bool:
+        """Tell whether the rows are values of JSON."""
+        sample = self.reading.grid.sample
+        is_record = bool(sample) and isinstance(sample[0][1], dict)
+        return is_record and self.form in (FileFormat.JSONL, FileFormat.TEXT)
+
+    def json_values(self) -> Iterator[Any]:
+        """Yield the value of each row of JSON, nested as it is in the file."""
+        for _, _, value in formats.json_values(self._source, self._given):
+            yield value
+
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""
         if self._is_whole:
