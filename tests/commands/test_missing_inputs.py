@@ -54,6 +54,14 @@ def test_a_missing_file_is_told_first(command, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.txt", "said"]
 
 
+def test_encode_without_an_input_says_so_first(tmp_path):
+    process = start_command("encode", stderr=tmp_path / "said", prepare=forbid_torch)
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 2, said
+    assert said.startswith("error: INPUT: need an input: a file, a folder, a glob in quotes, or -")
+
+
 @pytest.mark.parametrize(
     "name", ["-", "hf://a/b", "s3://a/b.csv", "file:///a.txt", "*.txt", "a?.txt", "[ab].txt", "a:2"]
 )

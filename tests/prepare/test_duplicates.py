@@ -2,8 +2,8 @@
 
 import csv
 import json
-from datetime import date
 import random
+from datetime import date
 from pathlib import Path
 
 import numpy as np

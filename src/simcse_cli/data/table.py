@@ -358,8 +358,3 @@ class Table:
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source)
-
-
-def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Return the same rows after reading the first, so that a missing file is an error here."""
-    return chain(list(islice(rows, 1)), rows)

@@ -11,7 +11,6 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
@@ -40,22 +39,14 @@ _COSINE_COLUMNS = ("sentence1", "sentence2", "cosine")
 
 @processes.in_contact()
 def encode_file(
-    source: str | None, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
+    source: str, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
 ) -> None:
     """Encode the sentences of an input into a file or folder.
 
     For the output ``-``, JSON Lines are passed to ``write`` as soon as they are known. With
-    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout. With
-    ``options.merge``, shards that were encoded earlier are joined instead.
+    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout.
     """
-    if options.merge is not None:
-        merge_shards(options.merge, source, force=options.force, progress=progress)
-        return
     output = options.output
-    if source is None:
-        raise UsageError(
-            "need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT"
-        )
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
         return
@@ -75,7 +66,11 @@ def encode_file(
     if options.id_column is not None:
         files.require_unique(options.id_column)
     inputs = Inputs(files.files)
-    sentences = first_read(files.sentences())
+    sentences = files.sentences()
+    first = list(islice(sentences, 1))
+    if not first:
+        raise DataError(f"{source_name(source)} has no rows")
+    sentences = chain(first, sentences)
 
     # Each kind of output has its own way of writing.
     if output == STDIO:
