@@ -243,6 +243,21 @@ def test_faults_are_named(invoke, tickets):
         assert message in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("--kind", "exact,near", "--threshold", "0.5"), "meaning"),
+        (("--kind", "exact", "--model", "nowhere/model"), "meaning"),
+        (("--kind", "near", "--prompt", "query: "), "meaning"),
+        (("--kind", "exact,meaning", "--near-threshold", "0.5"), "near"),
+    ],
+)
+def test_an_option_of_a_kind_that_is_not_sought_is_refused(invoke, tickets, words, kind):
+    outcome = invoke("prepare", "duplicates", tickets, *words, "-o", "x.csv")
+    assert outcome.exit_code == 2
+    assert f"{words[2]}: has no use without --kind {kind}" in outcome.stderr
+
+
 def test_values_of_json_keep_their_types_and_lines_of_tsv_stay_lines(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [

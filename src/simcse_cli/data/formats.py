@@ -18,7 +18,7 @@ from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import is_utf16, iter_lines
+from simcse_cli.files.streams import is_utf16, is_wide, iter_lines
 
 InputPath = Path | str
 _Records = Iterator[tuple[int, dict[str, Any]]]
@@ -371,14 +371,14 @@ A new format needs a function, an entry here, and its ending in ``_BY_SUFFIX``.
 """
 
 
-def count_lines(source: InputPath) -> int:
+def count_lines(source: InputPath, encoding: str = "utf-8") -> int:
     """Return the number of lines of a text file; the last one need not end in a line feed."""
     n_ends = 0
     last_byte = b"\n"
     with open_input(source) as stream:
         # In UTF-16 the byte of a line feed also occurs in other characters.
-        if is_utf16(stream.read(2)):
-            return sum(1 for _ in iter_lines(source))
+        if is_utf16(stream.read(2)) or is_wide(encoding):
+            return sum(1 for _ in iter_lines(source, encoding=encoding))
         stream.seek(0)
         while block := stream.read(1 << 20):
             n_ends += block.count(b"\n")

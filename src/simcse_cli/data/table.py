@@ -357,4 +357,4 @@ class Table:
         # Lines can be counted without decoding them, unless the file is packed.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
-        return formats.count_lines(self._source)
+        return formats.count_lines(self._source, self._given.encoding)

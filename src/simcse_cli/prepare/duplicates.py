@@ -33,7 +33,8 @@ from simcse_cli.prepare.finders import (
 from simcse_cli.prepare.options import DuplicateOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
-from simcse_cli.settings.config import pinned
+from simcse_cli.settings.config import ModelOptions, pinned
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 _TEXT_COLUMN = ("text",)  # the heading for a file without columns
 _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
@@ -65,6 +66,8 @@ class _Texts:
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
     """Write the duplicates in a file with the rows that they repeat, or the file without them."""
     kinds = parse_kinds(options.kind)
+    if DuplicateKind.MEANING not in kinds:
+        refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
     if str(options.output) != STDIO:
         check_output(options.output, force=options.force)  # before hours of encoding
     for path in filter(None, (source, options.against)):
