@@ -211,7 +211,7 @@ class Table:
     def texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Yield each text from row ``start`` on, and the cells of some columns in its row."""
         reading = self.reading
-        beside = [self._place_of(name) for name in columns]
+        beside = [self.place_of(name) for name in columns]
         # A text file has one column, the line itself.
         if reading.is_text:
             for line in islice(self._lines_of_text(), start, None):
@@ -310,9 +310,9 @@ class Table:
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
         """Yield the cells of a column by its name or number."""
-        return (cell for _, (cell,) in self._pick((self._place_of(name),), start))
+        return (cell for _, (cell,) in self._pick((self.place_of(name),), start))
 
-    def _place_of(self, name: str) -> int:
+    def place_of(self, name: str) -> int:
         """Return the place of the column with a name or number; raise DataError without one."""
         grid = self.reading.grid
         if grid.is_named and name in grid.names:

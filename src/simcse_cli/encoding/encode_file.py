@@ -1,7 +1,8 @@
 """Encode an input into a file, shards or a folder, here or on Ray, or write cosines of pairs."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -62,7 +63,10 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
+    again = cut_by
+    if options.id_column is not None and (source == STDIO or Path(source).is_fifo()):
+        again = "--id-column"  # whose ids are read first, as they must differ
+    files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
     inputs = Inputs(files.files)
@@ -260,21 +264,34 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
     given = _given_pairs(options, progress)
     counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
-    with row_output(
-        output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
-    ) as table:
+    id_column = options.id_column
+    columns = _COSINE_COLUMNS if id_column is None else ("id", *_COSINE_COLUMNS)
+    with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
-        pairs = iter_pairs(source, given, left_out=lambda: counts.update(left_out=1))
+        pairs = iter_pairs(
+            source, given, id_column=id_column, left_out=lambda: counts.update(left_out=1)
+        )
         first_pairs = list(islice(pairs, parts.WINDOW))
         if not first_pairs:
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
 
-        # The encoder takes single texts; the sink makes pairs of every two of them again.
-        all_pairs = chain(first_pairs, pairs)
-        texts = map(clean_text, chain.from_iterable(all_pairs))
-        with open_rows(table, _COSINE_COLUMNS) as write_row:
-            EncodeJob(texts, encode).run(PairsSink(write_row), progress)
+        # The encoder takes single texts; the sink makes pairs of every two of them again, before
+        # which the ids of these pairs are put.
+        ids = deque[str]()
+
+        def texts() -> Iterator[str]:
+            for left, right, *row_id in chain(first_pairs, pairs):
+                ids.extend(map(clean_text, row_id))
+                yield clean_text(left)
+                yield clean_text(right)
+
+        with open_rows(table, columns) as write_row:
+
+            def write(row: tuple[str, ...]) -> None:
+                write_row((ids.popleft(), *row) if ids else row)
+
+            EncodeJob(texts(), encode).run(PairsSink(write), progress)
     encode.model.warn_truncated(progress)
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
@@ -290,4 +307,5 @@ def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
         raise UsageError(
             "need two names with --pairs, as in question1,question2", option="--column"
         )
-    return Given.of(options, names, roles=PAIR, progress=progress)
+    given = Given.of(options, names, roles=PAIR, progress=progress)
+    return replace(given, beside=(options.id_column,))
