@@ -177,6 +177,14 @@ def test_ids_of_a_pipe_are_refused_as_it_is_read_once(invoke, tmp_path):
     assert "--id-column: needs an input that can be read again" in outcome.stderr
 
 
+@pytest.mark.parametrize("name", ["v.npy", "./v.npy"])
+def test_an_index_is_not_written_over_its_vectors(invoke, source, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("encode", source, "-o", "v.npy", "--index", name, "-m", "nowhere/model")
+    assert outcome.exit_code == 2
+    assert "--index: v.npy is the output, -o" in outcome.stderr
+
+
 def test_a_single_pair_comes_through_a_pipe(invoke, tiny_model_dir):
     outcome = invoke(
         "encode", "-", "--pairs", "-m", tiny_model_dir, "-q", input="Yes, a cat.\tA dog, no.\n"

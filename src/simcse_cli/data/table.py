@@ -150,6 +150,7 @@ class Table:
         reading = self.reading
         places_in_row_1 = reading.places(*roles)
         other_names = reading.grid.names_at(beside)
+        unused_in_row_1 = set(reading.grid.names) - set(reading.grid.names_at(places_in_row_1))
 
         def choose_columns(row: Grid) -> Sequence[int]:
             """Return the places to read in a JSON row that lacks columns which row 1 has.
@@ -157,9 +158,14 @@ class Table:
             The columns of the roles are found anew in this row.
             """
             places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
-            if len(places) != len(places_in_row_1) or not set(other_names) <= set(row.names):
+            is_alike = len(places) == len(places_in_row_1) and set(other_names) <= set(row.names)
+            # A column that row 1 has, but not for these roles, is no replacement in this row.
+            if not is_alike or unused_in_row_1 & set(row.names_at(places)):
                 columns = ", ".join(row.names)
-                raise DataError(f"{row.source}: other columns than in row 1: {columns}")
+                raise DataError(
+                    f"{row.source}: other columns than in row 1: {columns}",
+                    hint="give every row the columns of the first, with null for a missing text",
+                )
             return *places, *map(row.names.index, other_names)
 
         # A template leaves out the columns that a row lacks.

@@ -23,7 +23,7 @@ from simcse_cli.encoding.part_files import PARTS_KEPT, claim_folder, encode_part
 from simcse_cli.encoding.parts import ALONE, Outputs, ProcessGroup
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.row_names import names_file
-from simcse_cli.encoding.search_index import check_index_output
+from simcse_cli.encoding.search_index import check_index_output, index_files
 from simcse_cli.encoding.sinks import PairsSink, StdoutSink, finish_update
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
@@ -245,6 +245,8 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
             raise UsageError("needs all vectors in one file of one process", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
+        if Path(output).resolve() in map(Path.resolve, index_files(options.index)):
+            raise UsageError(f"{options.index} is the output, -o", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
     if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
