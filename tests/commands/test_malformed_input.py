@@ -369,4 +369,4 @@ def test_sentences_of_a_table_without_rows(invoke, tmp_path):
     (tmp_path / "rows.csv").write_text("id,subject,body\n")
     outcome = invoke("prepare", "sentences", tmp_path / "rows.csv", "-o", tmp_path / "out.txt")
     assert outcome.exit_code == 1
-    assert outcome.stderr.endswith("error: the input has no rows\n")
+    assert "error: the input gives no row\n" in outcome.stderr

@@ -35,7 +35,7 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
-    if fmt in (FileFormat.PARQUET, FileFormat.HUB):
+    if fmt in (FileFormat.PARQUET, FileFormat.EXCEL, FileFormat.HUB):
         what = f"{output}: cannot write {fmt}"
         raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
 

@@ -87,7 +87,7 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
     if recorded not in (None, current):
         if info.get("model") == encoder.name:
             raise DataError(
-                f"{place} was made by {encoder.name} with another pooler, --truncate-dim or weights",
+                f"{place} was made by {encoder.name} with another pooler, width or weights",
                 hint="repeat the options with which it was made, or build it again",
             )
         made_by = f"another model or pooler ({info.get('model')})"
