@@ -361,7 +361,7 @@ def test_encoded_index_is_searched_with_its_own_model(
     for source in (("--index", index), of_vectors):
         other = invoke("analyze", "search", "--query", "A man", *source, "--pooler", "cls")
         assert other.exit_code == 1
-        assert "made by another model or pooler" in other.stderr
+        assert f"made by {tiny_model_dir} with another pooler" in other.stderr
 
 
 def test_vectors_of_another_file_or_with_a_post_processor_are_told(

@@ -153,6 +153,38 @@ def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, 
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected.tolist(), abs=1e-5)
 
 
+def test_pairs_keep_the_ids_of_their_rows(invoke, tiny_model_dir, tmp_path):
+    """Rows with an empty text are left out, so the number of a row does not name its pair."""
+    text = "nr,question1,question2\nq1,A dog.,A cat.\nq2,,A cow.\nq1,A dog.,A cow.\nq4,A man.,\n"
+    (tmp_path / "pairs.csv").write_text(text)
+    words = ("--pairs", "--id-column", "nr", "-m", tiny_model_dir, "--pooler", "avg")
+    plain = invoke("encode", tmp_path / "pairs.csv", "--pairs", *words[3:])
+    for source in (tmp_path / "pairs.csv", "-"):
+        outcome = invoke("encode", source, *words, input=text)
+        assert outcome.exit_code == 0, outcome.stderr
+        rows = list(csv.DictReader(outcome.stdout.splitlines()))
+        assert [row.pop("id") for row in rows] == ["q1", "q1"]
+        assert rows == list(csv.DictReader(plain.stdout.splitlines()))
+    assert "not used" not in outcome.stderr
+    wrong = invoke("encode", tmp_path / "pairs.csv", "--pairs", "--id-column", "no", *words[3:])
+    assert "pairs.csv: no column no; there are nr, question1, question2" in wrong.stderr
+
+
+def test_ids_of_a_pipe_are_refused_as_it_is_read_once(invoke, tmp_path):
+    words = ("encode", "-", "--column", "text", "--id-column", "id", "-o", tmp_path / "v.parquet")
+    outcome = invoke(*words, input="id,text\n1,A dog.\n2,A cat.\n")
+    assert outcome.exit_code == 2
+    assert "--id-column: needs an input that can be read again" in outcome.stderr
+
+
+@pytest.mark.parametrize("name", ["v.npy", "./v.npy"])
+def test_an_index_is_not_written_over_its_vectors(invoke, source, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    outcome = invoke("encode", source, "-o", "v.npy", "--index", name, "-m", "nowhere/model")
+    assert outcome.exit_code == 2
+    assert "--index: v.npy is the output, -o" in outcome.stderr
+
+
 def test_a_single_pair_comes_through_a_pipe(invoke, tiny_model_dir):
     outcome = invoke(
         "encode", "-", "--pairs", "-m", tiny_model_dir, "-q", input="Yes, a cat.\tA dog, no.\n"

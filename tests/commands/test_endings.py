@@ -96,10 +96,25 @@ def next_commands(text):
 def test_encode_names_the_search_once_and_it_works(invoke, corpus, tiny_model_dir, tmp_path):
     call = ("encode", corpus, "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--pooler", "avg")
     (command,) = next_commands(invoke(*call).stderr)
-    found = invoke(*shlex.split(command)[1:], "--pooler", "avg", input="The cat sleeps.\n\n")
+    found = invoke(*shlex.split(command)[1:], input="The cat sleeps.\n\n")
     assert found.exit_code == 0, found.stderr
     assert "Query: The cat sleeps." in found.stdout
     assert next_commands(invoke(*call, "-q", "--force").stderr) == []
+
+
+def test_the_search_after_encode_reads_the_same_texts_with_the_same_encoder(
+    invoke, tiny_model_dir, tmp_path
+):
+    table = tmp_path / "rows.txt"
+    table.write_bytes("a;Öl\nb;A dog runs.\nc;The cat sleeps.\n".encode("latin-1"))
+    reading = ("--column", "2", "--no-header", "--separator", ";", "--encoding", "latin-1")
+    encoder = ("-m", tiny_model_dir, "--pooler", "avg", "--truncate-dim", "8")
+    outcome = invoke("encode", table, *reading, *encoder, "-o", tmp_path / "v.npy")
+    (command,) = next_commands(outcome.stderr)
+    found = invoke(*shlex.split(command)[1:], input="Oil\n\n")
+    assert found.exit_code == 0, found.stderr
+    assert "Öl" in found.stdout
+    assert "a;" not in found.stdout
 
 
 def test_encode_with_an_index_names_its_search(invoke, corpus, tiny_model_dir, tmp_path):

@@ -333,3 +333,40 @@ def test_too_little_memory_is_an_error_in_words(error, invoke, tmp_path, monkeyp
     assert outcome.exit_code == 1
     assert outcome.stderr.startswith("error: there is not enough memory (")
     assert "ulimit -v" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "encode rows.csv -o v.npy",
+        "encode rows.csv -o folder",
+        "encode rows.parquet -o v.npy",
+        "encode rows.csv --id-column id -o v.parquet --update",
+        "encode rows.csv --pairs -o pairs.csv",
+        "analyze search rows.csv dog",
+        "analyze overlap rows.csv",
+        "prepare pairs rows.csv -o out.csv",
+        "prepare hard-negatives rows.csv -o out.csv",
+    ],
+)
+def test_a_table_without_rows_is_told_before_a_model_is_loaded(
+    command, invoke, tmp_path, monkeypatch
+):
+    import pyarrow
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("id,subject,body\n")
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], "string")}), "rows.parquet")
+    monkeypatch.setenv("SIMCSE_MODEL", "nowhere/model")
+    outcome = invoke(*command.split())
+    assert outcome.exit_code == 1
+    name = next(word for word in command.split() if word.startswith("rows"))
+    assert outcome.stderr.endswith(f"error: {name} has no rows\n")
+
+
+def test_sentences_of_a_table_without_rows(invoke, tmp_path):
+    (tmp_path / "rows.csv").write_text("id,subject,body\n")
+    outcome = invoke("prepare", "sentences", tmp_path / "rows.csv", "-o", tmp_path / "out.txt")
+    assert outcome.exit_code == 1
+    assert "error: the input gives no row\n" in outcome.stderr

@@ -54,6 +54,27 @@ def test_a_missing_file_is_told_first(command, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.txt", "said"]
 
 
+def test_encode_without_an_input_says_so_first(tmp_path):
+    process = start_command("encode", stderr=tmp_path / "said", prepare=forbid_torch)
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 2, said
+    assert said.startswith("error: INPUT: need an input: a file, a folder, a glob in quotes, or -")
+
+
+def forbid_numpy() -> None:
+    forbid_torch()
+    sys.modules["numpy"] = None  # type: ignore[assignment]
+
+
+def test_compare_says_at_once_that_a_result_is_missing(tmp_path):
+    process = start_command("compare", "no.json", stderr=tmp_path / "said", prepare=forbid_numpy)
+    process.join()
+    said = (tmp_path / "said").read_text()
+    assert process.exitcode == 1, said
+    assert said.startswith("error: no.json does not exist\n   fix: write one with `simcse eval sts")
+
+
 @pytest.mark.parametrize(
     "name", ["-", "hf://a/b", "s3://a/b.csv", "file:///a.txt", "*.txt", "a?.txt", "[ab].txt", "a:2"]
 )

@@ -101,6 +101,7 @@ def test_prepare_sentences_overwrites_only_with_force(invoke, text, tmp_path):
         (["in.txt", "-o", "out.txt", "--drop-leaks"], 1, "--check-leak EVALDIR"),
         (["in.txt", "-o", "out.txt", "--encoding", "ascii"], 1, "in.txt, line 6, byte"),
         (["in.txt", "-o", "out.txt", "--encoding", "klingon"], 2, "unknown encoding 'klingon'"),
+        (["in.txt", "-o", "out.txt", "--encoding", "base64"], 2, "unknown encoding 'base64'"),
         (["in.txt"], 2, "--output"),
         (["-o", "out.txt"], 2, "INPUT"),
     ],

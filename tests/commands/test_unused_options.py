@@ -40,7 +40,6 @@ UNUSED = [
     ("encode lines.txt -o - --dtype int8", "--dtype"),
     ("encode lines.txt -o - --resume", "--resume"),
     ("encode pairs.csv --pairs --dtype int8", "--dtype"),
-    ("encode pairs.csv --pairs --id-column id", "--id-column"),
     ("encode pairs.csv --pairs --normalize", "--normalize"),
     ("encode pairs.csv --pairs --workers 2", "--workers"),
     ("encode --merge out.npy --dtype int8", "--dtype"),

@@ -1,7 +1,10 @@
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
 import pytest
 
 from simcse_cli.data.headers import decide_header
-from simcse_cli.data.kinds import Kind, is_missing, kind_of, list_items, to_number
+from simcse_cli.data.kinds import Kind, cell_text, is_missing, kind_of, list_items, to_number
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,8 @@ from simcse_cli.data.kinds import Kind, is_missing, kind_of, list_items, to_numb
         ([["a", "b"], ["c"]], Kind.LIST),
         (["['a', 'b']", '["c"]'], Kind.LIST),
         ([True, False, True], Kind.LABEL),
+        ([date(2024, 5, 7), date(2024, 5, 8)], Kind.DATE),
+        ([Decimal("4.25"), Decimal("0.60"), Decimal("0.60")], Kind.SCORE),
     ],
 )
 def test_a_column_is_what_its_cells_are(cells, kind):
@@ -105,3 +110,23 @@ def test_a_name_that_the_user_gives_makes_a_header():
     rows = [["Hund", "dog"], ["Katze", "cat"]]
     assert decide_header(rows, ["DOG"]).found
     assert decide_header(rows, ["1"]).found is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "a"),
+        (None, ""),
+        (float("nan"), ""),
+        (Decimal("NaN"), ""),
+        (True, "true"),
+        (4.0, "4.0"),
+        (Decimal("0.60"), "0.60"),
+        (date(2024, 5, 7), "2024-05-07"),
+        (datetime(2024, 5, 7, 8, 3, tzinfo=UTC), "2024-05-07 08:03:00+00:00"),
+        (["a", None], '["a", null]'),
+        ({"a": date(2024, 5, 7)}, '{"a": "2024-05-07"}'),
+    ],
+)
+def test_a_cell_as_text(value, text):
+    assert cell_text(value) == text

@@ -85,6 +85,17 @@ def test_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value,
         list(Table(path, Job.TEXTS, Given().of_texts("data")).texts())
 
 
+@pytest.mark.parametrize("row", ['{"id": "c"}', '{"id": "c", "title": "What is it?"}'])
+@pytest.mark.parametrize("column", [None, "text"])
+def test_a_row_that_lacks_its_text_is_not_read_from_another_column(tmp_path, row, column):
+    lines = ['{"id": "a", "title": "t", "text": "How are you?"}', '{"id": "b", "text": null}', row]
+    path = write(tmp_path / "a.jsonl", "\n".join(lines))
+    texts = Table(path, Job.TEXTS, Given().of_texts(column)).texts()
+    assert [next(texts), next(texts)] == ["How are you?", ""]
+    with pytest.raises(DataError, match=r"line 3: (other columns than in row 1|no column text)"):
+        next(texts)
+
+
 @pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
 def test_sentences_takes_the_named_column(tmp_path, header):
     path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")

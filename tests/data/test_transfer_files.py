@@ -196,3 +196,11 @@ def test_task_file_that_is_no_task_is_refused(tmp_path, text, message):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         read_task_file(tmp_path / "a.csv")
+
+
+def test_an_id_is_not_offered_as_the_label(tmp_path):
+    rows = [f"A-{n},How are you {n}?,note {'abc'[n]}" for n in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join(["nr,comment,hint", *rows]))
+    with pytest.raises(DataError, match="no column looks like the label") as caught:
+        read_task_file(tmp_path / "a.csv")
+    assert caught.value.hint == "--columns text=comment,label=hint"

@@ -51,6 +51,7 @@ def test_open_rows_leaves_nothing_behind_after_an_error(tmp_path):
     ("name", "message"),
     [
         ("a.parquet", "cannot write parquet"),
+        ("a.xlsx", "cannot write excel"),
         ("a.txt", "plain text cannot hold the columns anchor, positive"),
         ("a.npy", r"a file of \.npy cannot hold"),
     ],

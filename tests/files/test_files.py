@@ -112,6 +112,19 @@ def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
         list(iter_lines(tmp_path / "b.txt"))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "UTF-16BE", "utf-16", "utf-32", "utf-32-le"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_wide_letters_are_read_where_the_encoding_is_given(tmp_path, encoding, mark):
+    lines = ["Größe\tĊ", "", "\u0a0a 😀", "the end"]
+    path = tmp_path / "a.txt"
+    path.write_bytes((mark + "\r\n".join(lines)).encode(encoding))
+    assert list(iter_lines(path, encoding=encoding)) == lines
+    assert count_lines(path, encoding) == len(lines)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=f"{encoding.upper()} text that is cut or damaged"):
+        list(iter_lines(path, encoding=encoding))
+
+
 def test_truncated_gzip_is_explained(tmp_path):
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(b"x\n" * 1000)[:-9])

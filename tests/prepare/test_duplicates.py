@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -242,22 +243,55 @@ def test_faults_are_named(invoke, tickets):
         assert message in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("--kind", "exact,near", "--threshold", "0.5"), "meaning"),
+        (("--kind", "exact", "--model", "nowhere/model"), "meaning"),
+        (("--kind", "near", "--prompt", "query: "), "meaning"),
+        (("--kind", "exact,meaning", "--near-threshold", "0.5"), "near"),
+    ],
+)
+def test_an_option_of_a_kind_that_is_not_sought_is_refused(invoke, tickets, words, kind):
+    outcome = invoke("prepare", "duplicates", tickets, *words, "-o", "x.csv")
+    assert outcome.exit_code == 2
+    assert f"{words[2]}: has no use without --kind {kind}" in outcome.stderr
+
+
 def test_values_of_json_keep_their_types_and_lines_of_tsv_stay_lines(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [
         {"id": 1, "text": "A dog.", "tags": ["a"], "ok": True, "score": 4.5, "x": None},
         {"id": 2, "text": "A dog.", "tags": [], "ok": False, "score": 1.0, "x": 1},
-        {"id": 3, "text": "A\ncat.", "tags": [], "ok": False, "score": 1e-9},
+        {"id": 3, "text": "A\ncat.", "ok": False, "score": 1e-9, "x": {"y": {"z": 1}}, "new": 1},
     ]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("prepare", "duplicates", "rows.jsonl", "--column", "text", "--kind", "exact")
     outcome = invoke(*words, "--keep", "first", "-o", "kept.jsonl")
     assert outcome.exit_code == 0, outcome.stderr
     kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
-    assert kept == [rows[0], rows[2] | {"x": None}]  # a row has the columns of the first
+    assert kept == [rows[0], rows[2]]
     assert invoke(*words, "--keep", "first", "-o", "kept.tsv").exit_code == 0
     lines = Path("kept.tsv").read_text().splitlines()
     assert [line.split("\t")[1] for line in lines] == ["text", "A dog.", "A cat."]
+
+
+def test_json_lines_of_a_parquet_file_hold_no_nan(invoke, tmp_path, monkeypatch):
+    import pyarrow
+    from pyarrow import parquet
+
+    monkeypatch.chdir(tmp_path)
+    columns = {"text": ["A dog.", "a dog", "A cat."], "score": [0.5, 1.0, float("nan")]}
+    columns["day"] = [date(2024, 5, 7)] * 3
+    parquet.write_table(pyarrow.table(columns), "rows.parquet")
+    words = ("prepare", "duplicates", "rows.parquet", "--column", "text", "--kind", "exact")
+    assert invoke(*words, "--keep", "first", "-o", "kept.jsonl").exit_code == 0
+    kept = [json.loads(line) for line in Path("kept.jsonl").read_text().splitlines()]
+    day = "2024-05-07"
+    assert kept == [
+        {"text": "A dog.", "score": 0.5, "day": day},
+        {"text": "A cat.", "score": None, "day": day},
+    ]
 
 
 def test_lines_of_text_get_a_name_in_a_table(invoke, tmp_path, monkeypatch):

@@ -128,6 +128,15 @@ def test_pair_and_caption_rows_of_an_empty_archive(tmp_path, read):
             list(read([tmp_path / "a.txt.gz"]))
 
 
+@pytest.mark.parametrize(("kept", "labels"), [((), "0"), (("7",), "0"), (("7", "8"), "0, 1")])
+def test_labels_without_pairs_are_named(tmp_path, kept, labels):
+    rows = [f"How are you {n}?,Who is it {n}?,{labels[-1] if n % 2 else 0}" for n in range(4)]
+    (tmp_path / "a.csv").write_text("\n".join(["question1,question2,is_duplicate", *rows]))
+    given = Given(roles=("anchor", "positive", "label"), keep_labels=kept)
+    with pytest.raises(DataError, match=f"no row has a label of pairs; the labels are {labels}$"):
+        list(pair_rows([tmp_path / "a.csv"], given))
+
+
 def test_parallel_rows_joins_lines(tmp_path):
     (tmp_path / "a.src").write_text("a\nb\n")
     (tmp_path / "a.dst").write_text("c\nd\n")

@@ -24,6 +24,7 @@ from simcse_cli.analysis.search_scores import score_rows, score_table, search_te
 from simcse_cli.analysis.spaces import NamedEncoder
 from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.encoding import search_index
@@ -138,6 +139,8 @@ def open_search(
     corpus = None
     if options.corpus is not None:
         corpus = read_texts(options.corpus, given, id_column=options.id_column)
+        if not corpus.sentences:
+            raise DataError(f"{source_name(options.corpus)} has no rows")
 
     # Saved indexes and models are paired by their order.
     indexes = []

@@ -5,6 +5,8 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.comparison.options import CompareOptions
+from simcse_cli.files.inputs import require_present
+from simcse_cli.results.result import HOW_TO_WRITE
 
 app = typer.Typer()
 
@@ -33,11 +35,14 @@ def compare_command(
     simcse compare ours=sts.json ours=transfer.json --format latex
     simcse compare --show simcse.5
     """
+    console = get_console()
+    out.check()
+    for item in items or ():
+        if "=" not in item:  # else a label may stand before the path
+            require_present(item, hint=HOW_TO_WRITE)
     from simcse_cli.comparison.compare import compare
     from simcse_cli.comparison.published import published_tables
 
-    console = get_console()
-    out.check()
     if options.list_tables or options.show is not None:
         out.show(published_tables(options.show))
         return

@@ -6,10 +6,24 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import input_argument, takes_settings
 from simcse_cli.encoding.options import EncodeOptions
+from simcse_cli.errors import UsageError
 from simcse_cli.files.inputs import STDIO
+from simcse_cli.settings.choices import TextPer
 from simcse_cli.settings.config import pinned
+from simcse_cli.settings.declare import flag, is_chosen, settings_of
 
 app = typer.Typer()
+_OF_SEARCH = (
+    "column",
+    "text",
+    "header",
+    "separator",
+    "encoding",
+    "pooler",
+    "template",
+    "force_pooler",
+    "truncate_dim",
+)
 
 
 @app.command("encode")
@@ -40,23 +54,44 @@ def encode_command(
     simcse encode corpus/ -o corpus.npy --shard 3/16
     simcse encode --merge corpus.npy
     """
+    console = get_console()
+    if options.merge is not None:
+        from simcse_cli.encoding.merge import merge_shards
+
+        merge_shards(options.merge, source, force=options.force, progress=console)
+        return
+    if source is None:
+        raise UsageError(
+            "need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT"
+        )
     from simcse_cli.encoding.encode_file import encode_file
 
-    console = get_console()
     output = options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
-    # Suggest the command that usually follows. Binary vectors cannot be searched by cosine.
-    can_search = ending in (".npy", ".npz", ".safetensors") and options.dtype != "binary"
+    # Suggest the command that usually follows. Binary vectors cannot be searched by cosine, and
+    # post-processed ones not by a query.
+    is_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
+    can_search = is_read and options.dtype != "binary" and options.postprocess is None
     if options.index is not None:
         console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
     elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
-    elif can_search and source is not None and Path(source).is_file():
-        searched = [source]
-        if options.text is not None:
-            searched += ["--text", options.text]
-        elif options.column is not None:
-            searched += ["--column", options.column]
-        searched += ["--model", pinned(options.model, options.revision), "--embeddings", output]
+    elif can_search and Path(source).is_file():
+        model = pinned(options.model, options.revision)
+        searched = [source, *_options_of_search(options), "--model", model, "--embeddings", output]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
+
+
+def _options_of_search(options: EncodeOptions) -> list[str]:
+    """Return the options that say which texts and which vectors a search of the output has."""
+    declared = settings_of(EncodeOptions)
+    words = []
+    for name in _OF_SEARCH:
+        value = getattr(options, name)
+        if not is_chosen(name, declared, vars(options)):
+            continue
+        words.append("--no-header" if name == "header" and not value else flag(EncodeOptions, name))
+        if not isinstance(value, bool):
+            words.append(str(value))
+    return words

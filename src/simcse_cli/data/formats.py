@@ -18,10 +18,11 @@ from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import is_utf16, iter_lines
+from simcse_cli.files.streams import is_utf16, is_wide, iter_lines
 
 InputPath = Path | str
 _Records = Iterator[tuple[int, dict[str, Any]]]
+_JsonValues = Iterator[tuple[int, str, Any]]
 
 
 class FileFormat(StrEnum):
@@ -87,7 +88,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     name = source_name(source)
     filled = list(filter(str.strip, head))
     if filled and all(map(_is_json_object, filled)):
-        return Grid.of_records(name, _json_lines(lines, name)), False
+        return Grid.of_records(name, _records(_json_lines(lines, name))), False
 
     # A header or separator of the user, or the look of the lines, makes a table of them.
     may_be_table = not single or given.wants_table
@@ -143,14 +144,19 @@ def _lines(source: InputPath, given: Given) -> Iterator[str]:
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
     """Open JSON Lines, or a ``.json`` file with a single value: a list, or an object with lists."""
+    return Grid.of_records(source_name(source), _records(json_values(source, given)))
+
+
+def json_values(source: InputPath, given: Given) -> _JsonValues:
+    """Yield the number, the place and the value of each row of a JSON file, nested as it is."""
     name = source_name(source)
     lines = _lines(source, given)
     head = list(islice(lines, 2))
     lines = chain(head, lines)
     is_json = str(source).lower().removesuffix(".gz").endswith(".json")
     if is_json and not _is_line_by_line(head):
-        return Grid.of_records(name, _json_items(lines, name))
-    return Grid.of_records(name, _json_lines(lines, name))
+        return _json_items(lines, name)
+    return _json_lines(lines, name)
 
 
 def _is_line_by_line(head: Sequence[str]) -> bool:
@@ -162,15 +168,20 @@ def _is_line_by_line(head: Sequence[str]) -> bool:
     return len(head) > 1 and bool(head[1].strip())
 
 
-def _json_lines(lines: Iterable[str], name: str) -> _Records:
+def _records(values: _JsonValues) -> _Records:
+    for number, place, value in values:
+        yield number, _record(value, place)
+
+
+def _json_lines(lines: Iterable[str], name: str) -> _JsonValues:
     hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
     for number, line in enumerate(lines, start=1):
         if line.strip():
             value = parse_json(line, name, line=number, lenient=True, hint=hint)
-            yield number, _record(value, f"{name}, line {number}")
+            yield number, f"{name}, line {number}", value
 
 
-def _json_items(lines: Iterable[str], name: str) -> _Records:
+def _json_items(lines: Iterable[str], name: str) -> _JsonValues:
     """Yield the rows of a JSON file that is one value."""
     text = "\n".join(lines)
     if len(text) > LARGEST_TEXT:
@@ -180,7 +191,7 @@ def _json_items(lines: Iterable[str], name: str) -> _Records:
     value = parse_json(text, name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
     for number, item in enumerate(items, start=1):
-        yield number, _record(item, f"{name}, item {number}")
+        yield number, f"{name}, item {number}", item
 
 
 def _items_of(value: Any, name: str) -> list[Any]:
@@ -360,14 +371,14 @@ A new format needs a function, an entry here, and its ending in ``_BY_SUFFIX``.
 """
 
 
-def count_lines(source: InputPath) -> int:
+def count_lines(source: InputPath, encoding: str = "utf-8") -> int:
     """Return the number of lines of a text file; the last one need not end in a line feed."""
     n_ends = 0
     last_byte = b"\n"
     with open_input(source) as stream:
         # In UTF-16 the byte of a line feed also occurs in other characters.
-        if is_utf16(stream.read(2)):
-            return sum(1 for _ in iter_lines(source))
+        if is_utf16(stream.read(2)) or is_wide(encoding):
+            return sum(1 for _ in iter_lines(source, encoding=encoding))
         stream.seek(0)
         while block := stream.read(1 << 20):
             n_ends += block.count(b"\n")

@@ -245,7 +245,9 @@ def _find_label(
             return labels[0]
         if labels:
             raise _which_column("label", found, labels)
-    raise _which_column("label", found, free)
+    # Ids and dates name a row; whoever means them as labels can say so.
+    may_be_labels = [column for column in free if column.kind not in (Kind.ID, Kind.DATE)]
+    raise _which_column("label", found, may_be_labels)
 
 
 def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> UndecidedError:

@@ -49,9 +49,11 @@ def cell_text(value: Any) -> str:
     """Return a cell as text: numbers and objects in JSON spelling, "" for a missing value."""
     if isinstance(value, str):
         return value
-    if value is None or (isinstance(value, float) and value != value):  # NaN
+    if value is None or value != value:  # NaN
         return ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, bool | int | float | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)  # dates and decimal numbers, which JSON would put in quotes
 
 
 def is_missing(text: str) -> bool:

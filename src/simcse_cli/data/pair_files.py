@@ -3,7 +3,7 @@
 They may be any table, or one of SentEval's own files.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from simcse_cli.data.formats import InputPath, source_name
@@ -24,15 +24,21 @@ def iter_pairs(
     source: InputPath,
     given: Given = NOTHING_GIVEN,
     *,
+    id_column: str | None = None,
     left_out: Callable[[], object] | None = None,
-) -> Iterator[tuple[str, str]]:
-    """Yield the two texts of each row.
+) -> Iterator[tuple[str, ...]]:
+    """Yield the two texts of each row, and its id if ``id_column`` is given.
 
     A row with an empty text is left out, and ``left_out`` is called for it.
     """
-    for _, left, right, *_ in _iter_rows(source, Job.COSINES, given):
-        if left.strip() and right.strip():
-            yield left, right
+    if id_column is None:
+        rows = _iter_rows(source, Job.COSINES, given)
+    else:
+        rows = _rows_of_table(Table(source, Job.COSINES, given), PAIR, id_column)
+    width = 2 if id_column is None else 3
+    for _, *row in rows:
+        if row[0].strip() and row[1].strip():
+            yield tuple(row[:width])
         elif left_out is not None:
             left_out()
 
@@ -82,7 +88,12 @@ def _iter_rows(source: InputPath, job: Job, given: Given) -> Iterator[tuple[str,
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
             yield str(path), left, right, str(score)
         return
-    table = Table(source, job, given)
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
-    for number, cells in table.rows(*roles):
+    yield from _rows_of_table(Table(source, job, given), roles)
+
+
+def _rows_of_table(table: Table, roles: Sequence[str], *columns: str) -> Iterator[tuple[str, ...]]:
+    """Yield the place, the two texts, and the cells of other roles and columns of each row."""
+    beside = [table.place_of(column) for column in columns]
+    for number, cells in table.rows(*roles, beside=beside):
         yield table.place(number), *map(table.text_of, cells[:2]), *map(cell_text, cells[2:])

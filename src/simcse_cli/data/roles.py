@@ -15,6 +15,7 @@ from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
 from simcse_cli.data.show import shorten
 from simcse_cli.data.sides import SET, Found, couples, find_sides, find_text
+from simcse_cli.errors import DataError
 
 _MOST_UNUSED = 6
 
@@ -30,6 +31,8 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
     try:
         return _decide(facts, job)
     except UndecidedError as case:
+        if not grid.sample:  # a header at most
+            raise DataError(f"{grid.source} has no rows") from None
         raise question(facts, case) from None
 
 

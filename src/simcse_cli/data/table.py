@@ -150,6 +150,7 @@ class Table:
         reading = self.reading
         places_in_row_1 = reading.places(*roles)
         other_names = reading.grid.names_at(beside)
+        unused_in_row_1 = set(reading.grid.names) - set(reading.grid.names_at(places_in_row_1))
 
         def choose_columns(row: Grid) -> Sequence[int]:
             """Return the places to read in a JSON row that lacks columns which row 1 has.
@@ -157,9 +158,14 @@ class Table:
             The columns of the roles are found anew in this row.
             """
             places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
-            if len(places) != len(places_in_row_1) or not set(other_names) <= set(row.names):
+            is_alike = len(places) == len(places_in_row_1) and set(other_names) <= set(row.names)
+            # A column that row 1 has, but not for these roles, is no replacement in this row.
+            if not is_alike or unused_in_row_1 & set(row.names_at(places)):
                 columns = ", ".join(row.names)
-                raise DataError(f"{row.source}: other columns than in row 1: {columns}")
+                raise DataError(
+                    f"{row.source}: other columns than in row 1: {columns}",
+                    hint="give every row the columns of the first, with null for a missing text",
+                )
             return *places, *map(row.names.index, other_names)
 
         # A template leaves out the columns that a row lacks.
@@ -211,7 +217,7 @@ class Table:
     def texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
         """Yield each text from row ``start`` on, and the cells of some columns in its row."""
         reading = self.reading
-        beside = [self._place_of(name) for name in columns]
+        beside = [self.place_of(name) for name in columns]
         # A text file has one column, the line itself.
         if reading.is_text:
             for line in islice(self._lines_of_text(), start, None):
@@ -310,9 +316,9 @@ class Table:
 
     def column(self, name: str, *, start: int = 0) -> Iterator[Any]:
         """Yield the cells of a column by its name or number."""
-        return (cell for _, (cell,) in self._pick((self._place_of(name),), start))
+        return (cell for _, (cell,) in self._pick((self.place_of(name),), start))
 
-    def _place_of(self, name: str) -> int:
+    def place_of(self, name: str) -> int:
         """Return the place of the column with a name or number; raise DataError without one."""
         grid = self.reading.grid
         if grid.is_named and name in grid.names:
@@ -336,6 +342,18 @@ class Table:
         for _, cells in self._pick(range(len(self.reading.grid.names)), may_lack=True):
             yield cells
 
+    @property
+    def is_json(self) -> bool:
+        """Tell whether the rows are values of JSON."""
+        sample = self.reading.grid.sample
+        is_record = bool(sample) and isinstance(sample[0][1], dict)
+        return is_record and self.form in (FileFormat.JSONL, FileFormat.TEXT)
+
+    def json_values(self) -> Iterator[Any]:
+        """Yield the value of each row of JSON, nested as it is in the file."""
+        for _, _, value in formats.json_values(self._source, self._given):
+            yield value
+
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""
         if self._is_whole:
@@ -345,9 +363,4 @@ class Table:
         # Lines can be counted without decoding them, unless the file is packed.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
-        return formats.count_lines(self._source)
-
-
-def first_read(rows: Iterator[str]) -> Iterator[str]:
-    """Return the same rows after reading the first, so that a missing file is an error here."""
-    return chain(list(islice(rows, 1)), rows)
+        return formats.count_lines(self._source, self._given.encoding)

@@ -35,7 +35,7 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
-    if fmt in (FileFormat.PARQUET, FileFormat.HUB):
+    if fmt in (FileFormat.PARQUET, FileFormat.EXCEL, FileFormat.HUB):
         what = f"{output}: cannot write {fmt}"
         raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
 
@@ -115,8 +115,9 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
         return lambda row: stream.write(f"{row[0]}\n")
     if fmt is FileFormat.JSONL:
 
-        def write_object(row: Row) -> None:
-            record = dict(zip(columns, row, strict=True))
+        def write_object(row: Any) -> None:
+            # A row that is no tuple of cells is a value of JSON already.
+            record = dict(zip(columns, row, strict=True)) if isinstance(row, tuple) else row
             # Values that JSON lacks, such as dates, are written as texts.
             stream.write(json.dumps(record, ensure_ascii=False, default=cell_text) + "\n")
 

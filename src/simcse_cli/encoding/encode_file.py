@@ -1,7 +1,8 @@
 """Encode an input into a file, shards or a folder, here or on Ray, or write cosines of pairs."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
-from simcse_cli.data.table import first_read
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
@@ -23,7 +23,7 @@ from simcse_cli.encoding.part_files import PARTS_KEPT, claim_folder, encode_part
 from simcse_cli.encoding.parts import ALONE, Outputs, ProcessGroup
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.row_names import names_file
-from simcse_cli.encoding.search_index import check_index_output
+from simcse_cli.encoding.search_index import check_index_output, index_files
 from simcse_cli.encoding.sinks import PairsSink, StdoutSink, finish_update
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
@@ -40,22 +40,14 @@ _COSINE_COLUMNS = ("sentence1", "sentence2", "cosine")
 
 @processes.in_contact()
 def encode_file(
-    source: str | None, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
+    source: str, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
 ) -> None:
     """Encode the sentences of an input into a file or folder.
 
     For the output ``-``, JSON Lines are passed to ``write`` as soon as they are known. With
-    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout. With
-    ``options.merge``, shards that were encoded earlier are joined instead.
+    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout.
     """
-    if options.merge is not None:
-        merge_shards(options.merge, source, force=options.force, progress=progress)
-        return
     output = options.output
-    if source is None:
-        raise UsageError(
-            "need an input: a file, a folder, a glob in quotes, or - for stdin", option="INPUT"
-        )
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
         return
@@ -71,11 +63,18 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    files = FileSet.find(source, given, text_per=options.text_per, again=cut_by, output=output)
+    again = cut_by
+    if options.id_column is not None and (source == STDIO or Path(source).is_fifo()):
+        again = "--id-column"  # whose ids are read first, as they must differ
+    files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
     inputs = Inputs(files.files)
-    sentences = first_read(files.sentences())
+    sentences = files.sentences()
+    first = list(islice(sentences, 1))
+    if not first:
+        raise DataError(f"{source_name(source)} has no rows")
+    sentences = chain(first, sentences)
 
     # Each kind of output has its own way of writing.
     if output == STDIO:
@@ -247,6 +246,8 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
             raise UsageError("needs all vectors in one file of one process", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
+        if Path(output).resolve() in map(Path.resolve, index_files(options.index)):
+            raise UsageError(f"{options.index} is the output, -o", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
     if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
@@ -266,21 +267,34 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     """Write every pair of a table with the cosine of its texts, in the order of the input."""
     given = _given_pairs(options, progress)
     counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
-    with row_output(
-        output, _COSINE_COLUMNS, inputs=[source], force=options.force, manifest=False
-    ) as table:
+    id_column = options.id_column
+    columns = _COSINE_COLUMNS if id_column is None else ("id", *_COSINE_COLUMNS)
+    with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
-        pairs = iter_pairs(source, given, left_out=lambda: counts.update(left_out=1))
+        pairs = iter_pairs(
+            source, given, id_column=id_column, left_out=lambda: counts.update(left_out=1)
+        )
         first_pairs = list(islice(pairs, parts.WINDOW))
         if not first_pairs:
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
 
-        # The encoder takes single texts; the sink makes pairs of every two of them again.
-        all_pairs = chain(first_pairs, pairs)
-        texts = map(clean_text, chain.from_iterable(all_pairs))
-        with open_rows(table, _COSINE_COLUMNS) as write_row:
-            EncodeJob(texts, encode).run(PairsSink(write_row), progress)
+        # The encoder takes single texts; the sink makes pairs of every two of them again, before
+        # which the ids of these pairs are put.
+        ids = deque[str]()
+
+        def texts() -> Iterator[str]:
+            for left, right, *row_id in chain(first_pairs, pairs):
+                ids.extend(map(clean_text, row_id))
+                yield clean_text(left)
+                yield clean_text(right)
+
+        with open_rows(table, columns) as write_row:
+
+            def write(row: tuple[str, ...]) -> None:
+                write_row((ids.popleft(), *row) if ids else row)
+
+            EncodeJob(texts(), encode).run(PairsSink(write), progress)
     encode.model.warn_truncated(progress)
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
@@ -296,4 +310,5 @@ def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
         raise UsageError(
             "need two names with --pairs, as in question1,question2", option="--column"
         )
-    return Given.of(options, names, roles=PAIR, progress=progress)
+    given = Given.of(options, names, roles=PAIR, progress=progress)
+    return replace(given, beside=(options.id_column,))

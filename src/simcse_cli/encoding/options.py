@@ -15,7 +15,6 @@ _VECTOR_OPTIONS = (
     "engine",
     "workers",
     "dtype",
-    "id_column",
     "update",
     "normalize",
     "text_per",
@@ -79,7 +78,8 @@ class EncodeOptions(ModelOptions, TextOptions):
     id_column: str | None = setting(
         None,
         "Input column of ids, which must differ: `id` in parquet and JSONL, else in "
-        "OUTPUT.ids.jsonl; default in a folder: the row number.",
+        "OUTPUT.ids.jsonl; default in a folder: the row number. With --pairs, a first column `id`, "
+        "whose ids may repeat.",
         recorded=True,
         unsaid=(None,),
     )

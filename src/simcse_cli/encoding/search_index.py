@@ -85,6 +85,11 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
     if is_older_digest(recorded, current):
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
     if recorded not in (None, current):
+        if info.get("model") == encoder.name:
+            raise DataError(
+                f"{place} was made by {encoder.name} with another pooler, width or weights",
+                hint="repeat the options with which it was made, or build it again",
+            )
         made_by = f"another model or pooler ({info.get('model')})"
         raise DataError(
             f"{place} was made by {made_by} than {encoder.name}",

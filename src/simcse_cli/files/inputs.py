@@ -40,7 +40,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
     return path
 
 
-def require_present(source: Path | str) -> None:
+def require_present(source: Path | str, *, hint: str | None = None) -> None:
     """Raise DataError if a source is the path of a file or folder that does not exist.
 
     The check takes no time, so that a misspelt name is reported before slow imports. It skips
@@ -49,7 +49,7 @@ def require_present(source: Path | str) -> None:
     text = str(source)
     is_local = text != STDIO and ":" not in text and not any(sign in text for sign in "*?[")
     if is_local and not os.path.exists(text):  # noqa: PTH110 - fails for long names
-        require_file(text)  # raises the error, with a hint
+        require_file(text, hint=hint)  # raises the error
 
 
 def _near(path: Path) -> str | None:

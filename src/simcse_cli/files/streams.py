@@ -81,8 +81,10 @@ def _decoded_lines(
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
-    if is_utf16(first):
-        blocks = _utf8_lines(blocks, name)
+    if is_utf16(first) and not is_wide(encoding):
+        encoding = "utf-16"
+    if is_wide(encoding):
+        blocks = _utf8_lines(blocks, name, encoding)
         encoding = "utf-8"
 
     n_before = 0  # lines in the blocks before
@@ -165,9 +167,14 @@ def is_utf16(start: bytes) -> bool:
     return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
-def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """Convert pieces of a UTF-16 text, which may end anywhere, to blocks of whole UTF-8 lines."""
-    decoder = codecs.getincrementaldecoder("utf-16")()
+def is_wide(encoding: str) -> bool:
+    """Tell whether a letter has several bytes, as in UTF-16; any may be that of a line feed."""
+    return b"\0" in "\n".encode(encoding)
+
+
+def _utf8_lines(raws: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
+    """Convert pieces of a wide text, which may end anywhere, to blocks of whole UTF-8 lines."""
+    decoder = codecs.getincrementaldecoder(encoding)()
     beginning = ""  # that of a line without an end so far
     try:
         # The empty piece behind the others tells the decoder that the text ends.
@@ -178,7 +185,8 @@ def _utf8_lines(raws: Iterable[bytes], name: str) -> Iterator[bytes]:
             if end:
                 yield (lines + end).encode()
     except UnicodeError as error:
-        raise DataError(f"{name}: UTF-16 text that is cut or damaged ({error})") from error
+        what = f"{name}: {encoding.upper()} text that is cut or damaged ({error})"
+        raise DataError(what) from error
     if beginning:
         yield beginning.encode()
 

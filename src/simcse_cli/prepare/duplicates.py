@@ -33,7 +33,8 @@ from simcse_cli.prepare.finders import (
 from simcse_cli.prepare.options import DuplicateOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
-from simcse_cli.settings.config import pinned
+from simcse_cli.settings.config import ModelOptions, pinned
+from simcse_cli.settings.declare import refuse_unused, settings_of
 
 _TEXT_COLUMN = ("text",)  # the heading for a file without columns
 _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", "kind", "score")
@@ -65,6 +66,8 @@ class _Texts:
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
     """Write the duplicates in a file with the rows that they repeat, or the file without them."""
     kinds = parse_kinds(options.kind)
+    if DuplicateKind.MEANING not in kinds:
+        refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
     if str(options.output) != STDIO:
         check_output(options.output, force=options.force)  # before hours of encoding
     for path in filter(None, (source, options.against)):
@@ -209,20 +212,25 @@ class _Result:
             row = number - self.n_older
         return part.name, str(row + 1), part.ids[row], part.texts[row]
 
-    def kept(self, table: Table, form: FileFormat) -> Iterator[tuple[Any, ...]]:
+    def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
-        JSON Lines get the values of the table as they are, and other formats get them as texts. A
-        TSV file cannot hold line ends, so its texts are cleaned.
+        JSON Lines get a row of JSON as it is, and otherwise the cells with their types. Other
+        formats get texts. A TSV file cannot hold line ends, so its texts are cleaned.
         """
-        for row, values in enumerate(table.values()):
-            if row + self.n_older in self.found:
+        is_json_lines = form is FileFormat.JSONL
+        as_it_is = is_json_lines and table.is_json
+        rows = table.json_values() if as_it_is else table.values()
+        for number, row in enumerate(rows, start=self.n_older):
+            if number in self.found:
                 continue
-            if form is not FileFormat.JSONL:
-                values = tuple(map(cell_text, values))
-            if form is FileFormat.TSV:
-                values = tuple(map(clean_text, values))
-            yield values
+            if as_it_is:
+                yield row
+            elif is_json_lines:
+                yield tuple(None if cell != cell else cell for cell in row)  # JSON has no NaN
+            else:
+                texts = map(cell_text, row)
+                yield tuple(map(clean_text, texts) if form is FileFormat.TSV else texts)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -244,7 +252,7 @@ def _write(
     source: str,
     options: DuplicateOptions,
     columns: Sequence[str],
-    rows: Iterator[tuple[Any, ...]],
+    rows: Iterator[Any],
     result: _Result,
 ) -> None:
     """Write the rows, and a manifest with the settings and the counts."""

@@ -179,10 +179,18 @@ class DuplicateOptions(TextOptions, ModelOptions):
         metavar="KIND,...",
     )
     threshold: float = setting(
-        0.9, "Least cosine of two texts that mean the same.", min=-1.0, max=1.0
+        0.9,
+        "Least cosine of two texts that mean the same.",
+        min=-1.0,
+        max=1.0,
+        needs="kind~meaning",
     )
     near_threshold: float = setting(
-        0.7, "Share of words and word pairs that near duplicates have in common.", min=0.3, max=1.0
+        0.7,
+        "Share of words and word pairs that near duplicates have in common.",
+        min=0.3,
+        max=1.0,
+        needs="kind~near",
     )
     against: str | None = setting(
         None, "Older file whose texts count as well, and are kept.", metavar="FILE", is_input=True

@@ -94,8 +94,9 @@ def pair_rows(
 def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
     """Yield the pairs of a table; a pair with several hard negatives is yielded once."""
     seen: set[int] = set()
-    columns: tuple[str, ...] = ()  # stays empty if the table has no rows
-    for columns, row in iter_training_rows(table, left_out=counts.other_labels):
+    columns: tuple[str, ...] = ()  # stays empty if the table has no pairs
+    left_out = Counter[str]()
+    for columns, row in iter_training_rows(table, left_out=left_out):
         # With hard negatives, a pair may occur once for each of them.
         if len(columns) > 2:
             counts.n_hard_negatives += bool(row[2])
@@ -104,6 +105,13 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
                 continue
             seen.add(digest)
         yield row[:2]
+    counts.other_labels.update(left_out)
+    if left_out and not columns:
+        labels = ", ".join(sorted(left_out)[:10])
+        raise DataError(
+            f"{table.name}: no row has a label of pairs; the labels are {labels}",
+            hint="name the labels whose rows are pairs: --keep-label LABEL",
+        )
     if not columns:
         raise DataError(f"{table.name} has no rows")
 

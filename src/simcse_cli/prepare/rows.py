@@ -175,6 +175,8 @@ def _require_good(result: RowResult, *, strict: bool) -> None:
     """Raise DataError if no row is left, or if lint found a fault and ``strict`` is true."""
     counts = result.counts
     if not counts.kept:
+        if not counts.read:
+            raise DataError("the input gives no row", hint="look at it with simcse prepare lint")
         what = f"no row is left of {counts.read:,}"
         reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
         if reasons:

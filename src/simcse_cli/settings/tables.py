@@ -3,7 +3,6 @@
 This module imports nothing heavy, to keep ``--help`` fast.
 """
 
-import codecs
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,7 +40,7 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         try:
-            codecs.lookup(self.encoding)
+            "".encode(self.encoding)  # other codecs, such as base64, are no encodings of a text
         except LookupError:
             what = (
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
