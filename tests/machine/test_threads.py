@@ -182,6 +182,34 @@ def test_a_fork_gets_threads_of_its_own():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.usefixtures("four_threads")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_in_the_middle_of_a_call_can_end_it():
+    results = map_on_cores(lambda item: item, [0])
+    next(results)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            results.close()
+            code = 0 if list(map_on_cores(lambda item: item, range(4))) == [0, 1, 2, 3] else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    results.close()
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_a_pool_that_another_thread_has_just_taken_is_replaced(monkeypatch):
+    class TakenAfterTheLook(list):
+        def __bool__(self):
+            return True  # as it was before the other thread took the last one
+
+    monkeypatch.setattr(thread_pool, "_IDLE", {(3, 1): TakenAfterTheLook()})
+    assert list(map_on_cores(lambda item: item, range(4))) == [0, 1, 2, 3]
+
+
 @pytest.mark.usefixtures("four_threads")
 def test_no_more_items_at_once_than_asked_for():
     running, most, lock = [], [], threading.Lock()

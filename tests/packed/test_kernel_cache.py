@@ -18,10 +18,24 @@ print(out[0, :2].tolist(), sum(kernel.stats.cache_hits.values()))
 """
 
 
-def run(folder) -> str:
+# Another process may read or replace a file as soon as it has its name.
+WATCH = """
+import os
+from hashlib import sha256
+from pathlib import Path
+replace = os.replace
+def replace_whole(source, target):
+    content = Path(source).read_bytes()
+    assert not target.endswith(".nbc") or sha256(content[:-32]).digest() == content[-32:], target
+    replace(source, target)
+os.replace = replace_whole
+"""
+
+
+def run(folder, script: str = SCRIPT) -> str:
     environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -43,3 +57,9 @@ def test_damaged_kernels_are_compiled_again(tmp_path):
     for path in tmp_path.rglob("*.nbi"):
         path.write_bytes(path.read_bytes()[:60])
     assert run(tmp_path) == f"{right} 0"
+
+
+def test_a_kernel_is_on_disk_with_its_checksum_or_not_at_all(tmp_path):
+    assert run(tmp_path, WATCH + SCRIPT) == "[0.0, 2.0] 0"
+    assert list(tmp_path.rglob("*.nbc"))
+    assert run(tmp_path) == "[0.0, 2.0] 1"

@@ -211,6 +211,11 @@ def test_patience_stops_early(settings, tmp_path):
     record = train_until(config, tmp_path / "run")
     assert record.status == "stopped-early"
     assert record.step < record.total_steps
+    # A run that is killed while its folder is completed goes no further than the others.
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"status": "running"}))
+    resumed = train_until(config, tmp_path / "run")
+    assert (resumed.status, resumed.step) == (record.status, record.step)
 
 
 def _gradients(

@@ -1,4 +1,5 @@
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
-from simcse_cli.training.seeds import ManyRuns, run_or_reuse
+from simcse_cli.training.seeds import ManyRuns, run_or_reuse, train_seeds
 from simcse_cli.training.sweep import (
     Trial,
     grid_trials,
@@ -108,7 +109,7 @@ def test_a_search_proposes_the_same_in_every_process(tmp_path, monkeypatch):
         folder = tmp_path / str(len(names))
         trials = sweep(folder, training, search_trials(ranges, 14, seed=3), seeds=(1,))
         names.append([trial.name for trial in trials])
-    assert second == [([None], [None])] * 14
+    assert second == [{}, *[([None], [None])] * 14]  # the earlier failures come first
     assert names[0] == names[1]
 
 
@@ -281,3 +282,46 @@ def test_what_is_no_failure_of_a_trial_ends_the_sweep(tmp_path, error):
     training.error = error
     with pytest.raises(type(error)):
         rates(tmp_path, training)
+
+
+def test_out_of_memory_in_a_group_ends_the_sweep(tmp_path, monkeypatch):
+    """The others may have enough: they would wait for this process, which trains another trial."""
+    monkeypatch.setattr("simcse_cli.training.sweep.process_count", lambda: 2)
+    training = Diverging()
+    training.error = MemoryError()
+    with pytest.raises(MemoryError):
+        rates(tmp_path, training)
+
+
+@pytest.fixture
+def second_process(monkeypatch):
+    """Let this be the second process of a group, which gets what the first one sends."""
+    for module in ("seeds", "sweep"):
+        monkeypatch.setattr(f"simcse_cli.training.{module}.process_rank", lambda: 1)
+        monkeypatch.setattr(f"simcse_cli.training.{module}.exchange", lambda value: [value])
+
+
+@pytest.mark.usefixtures("second_process")
+@pytest.mark.parametrize("force", [False, True])
+def test_only_the_first_process_opens_the_folder_of_runs(tmp_path, force):
+    """It may have begun the first run before the second process looks."""
+    run = tmp_path / "seed-1"
+    run.mkdir()
+    ManyRuns(tmp_path, FakeTraining(), [1, 2], force=force).open()
+    assert run.is_dir()
+
+
+@pytest.mark.usefixtures("second_process")
+def test_only_the_first_process_reports_several_runs(tmp_path):
+    # All runs are finished already, so this process has their records, too.
+    runs = ManyRuns(tmp_path / "seeds", FakeTraining(), [1, 2])
+    assert train_seeds(TrainConfig(), runs) is None
+    assert not (tmp_path / "seeds" / "seeds.json").exists()
+
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("grid: {lr: [1.0e-5]}\n")
+    runs = ManyRuns(tmp_path / "sweep", FakeTraining())
+    make_config = partial(TrainConfig, dev_file="dev.csv")
+    swept = train_sweep(str(plan), lambda s: make_config(**s), runs, SilentProgress())
+    assert swept is None
+    assert not (tmp_path / "sweep" / "sweep.png").exists()

@@ -122,7 +122,11 @@ def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[T
     A nested call gets another pool. At the end, the caller has ``n_threads_after`` threads again.
     """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
-    helpers = idle.pop() if idle else _new_helpers(n_helpers, n_threads)
+    # No check beforehand: another thread may take the last idle pool in between.
+    try:
+        helpers = idle.pop()
+    except IndexError:
+        helpers = _new_helpers(n_helpers, n_threads)
     torch.set_num_threads(n_threads)
     try:
         yield helpers
@@ -191,11 +195,12 @@ class _Shares:
                 self._first_limiter = limiter
             self._lent.append(n_threads)
         # A nested call sees the depth, and stays within the share of this one.
-        self._this_thread.depth = getattr(self._this_thread, "depth", 0) + 1
+        this_thread = self._this_thread
+        this_thread.depth = getattr(this_thread, "depth", 0) + 1
         try:
             yield
         finally:
-            self._this_thread.depth -= 1
+            this_thread.depth -= 1
             with self._lock:
                 self._take_back(n_threads)
 

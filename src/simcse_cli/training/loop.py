@@ -205,6 +205,9 @@ class Trainer:
         ):
             if steps.start:
                 task.advance(steps.start)
+            # A kill may have come when patience had run out, but before the folder was complete.
+            if self.is_out_of_patience:  # the same on all processes, which have read one state
+                return "stopped-early"
             for step, batch in zip(steps, batches, strict=True):
                 self.start_step(step, batch)
                 self.position.step = step + 1
@@ -475,15 +478,19 @@ class Trainer:
     def is_due(self, every: int) -> bool:
         return self.position.step % every == 0
 
+    @property
+    def is_out_of_patience(self) -> bool:
+        patience = self.config.patience
+        return patience is not None and self.position.evaluations_without_gain >= patience
+
     def stops(self) -> tuple[bool, bool]:
         """Tell whether patience has run out, and whether a stop was requested.
 
         Either is true on all processes as soon as it is true on one, so that they stop together.
         """
-        patience = self.config.patience
-        is_out = patience is not None and self.position.evaluations_without_gain >= patience
         flags = torch.tensor(
-            [float(is_out), float(self.should_stop())], device=self.accelerator.device
+            [float(self.is_out_of_patience), float(self.should_stop())],
+            device=self.accelerator.device,
         )
         is_out_anywhere, is_told_to_stop = (average_tensor(flags, self.n_processes) > 0).tolist()
         return is_out_anywhere, is_told_to_stop

@@ -11,6 +11,7 @@ from typing import Any
 
 from simcse_cli.errors import ConfigError, OutputError, UsageError
 from simcse_cli.files.atomic import write_json
+from simcse_cli.machine.processes import exchange, process_rank
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
@@ -56,7 +57,15 @@ class ManyRuns:
     force: bool = False
 
     def open(self) -> None:
-        """Create the folder; with ``force``, remove earlier runs from it first."""
+        """Create the folder; with ``force``, remove earlier runs from it first.
+
+        The first process does this, while the others of its group wait.
+        """
+        if process_rank() == 0:
+            self._open()
+        exchange(None)
+
+    def _open(self) -> None:
         folder = self.folder
         if is_run(folder):
             raise OutputError(f"{folder} is a run, need a folder for several", hint=_ANOTHER)
@@ -137,7 +146,7 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
         )
     runs.open()
     records = [record for record in runs.train(config) if record]
-    if len(records) < len(runs.seeds):
+    if process_rank() > 0:
         return None
 
     # The table has a row for each seed, then the mean and the deviation.

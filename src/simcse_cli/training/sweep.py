@@ -25,7 +25,7 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.files.code import names_code, require_typed
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.machine.processes import exchange, process_rank
+from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
@@ -194,11 +194,12 @@ def run_sweep(
     """Run the proposed trials one by one; return them, and save them as ``sweep.json``.
 
     Each trial gets a subfolder named after its settings. A trial that diverges or runs out of
-    memory counts as failed, and the sweep goes on. ``--resume`` skips a failed trial as long as its
-    folder exists.
+    memory counts as failed, and the sweep goes on; in a group of processes, one that runs out of
+    memory ends the sweep. ``--resume`` skips a failed trial as long as its folder exists.
     """
     trials: list[Trial] = []
-    failures = earlier_failures(runs.folder)
+    # The first process changes the file that tells of failures, so the others take them from it.
+    failures = exchange(earlier_failures(runs.folder))[0]
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
@@ -235,7 +236,9 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
         # The sweep goes on after a failure that the settings of this trial may have caused.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
         is_foreign = not isinstance(error, TrainingError | Stopped) and not is_out_of_memory(error)
-        if is_interrupted or is_foreign:
+        # One process of a group may run out of memory alone; the others would wait for it for ever.
+        is_alone = process_count() > 1 and is_out_of_memory(error)
+        if is_interrupted or is_foreign or is_alone:
             raise
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
@@ -283,7 +286,10 @@ def ranked(trials: Iterable[Trial]) -> list[Trial]:
 def train_sweep(
     name: str, make_config: Callable[[Settings], TrainConfig], runs: ManyRuns, progress: Progress
 ) -> Outcome | None:
-    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``."""
+    """Run the trials of a sweep file and return them, best first; their plot is ``sweep.png``.
+
+    The result is None on all processes but the first.
+    """
     # Read the plan. A trial has the settings of the command, and those of the plan.
     plan = read_plan(name)
 
@@ -308,13 +314,13 @@ def train_sweep(
         proposed = search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, runs, progress)
 
-    # Draw and report the trials that have a score; only the first process knows scores.
+    # The first process draws and reports the trials that have a score.
+    if process_rank() > 0:
+        return None
     points = []
     for trial in trials:
         if trial.score is not None:
             points.append(SweepPoint(trial.settings, trial.score, trial.deviation))
-    if not points and process_rank() > 0:
-        return None
     if not points:
         raise TrainingError(
             f"--sweep {name}: {len(trials)} of {len(trials)} trials have failed "

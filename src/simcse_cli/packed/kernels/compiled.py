@@ -32,7 +32,7 @@ _LOWEST = _F(-1e30)
 
 
 class _CheckedFiles(IndexDataCacheFile):
-    """The files that keep one compiled kernel on disk; a file of code ends with a checksum.
+    """The files that keep one compiled kernel on disk; each ends with a checksum.
 
     Without the checksum, numba would run damaged code, which ends the process. A damaged file
     counts as missing, so its kernel is compiled again.
@@ -51,12 +51,11 @@ class _CheckedFiles(IndexDataCacheFile):
             raise OSError(f"{name} is damaged")  # numba then compiles the kernel again
         return super()._load_data(name)  # type: ignore[no-untyped-call]
 
-    def _save_data(self, name: str, data: Any) -> None:
-        # numba's file is a pickle, whose reader ignores bytes behind its end.
-        super()._save_data(name, data)  # type: ignore[no-untyped-call]
-        path = Path(self._cache_path, name)
-        content = path.read_bytes()
-        path.write_bytes(content + sha256(content).digest())
+    def _dump(self, obj: Any) -> bytes:
+        # numba's files are pickles, whose reader ignores bytes behind their end. The checksum must
+        # be in the file from the start, as several processes may compile and write the same one.
+        content: bytes = super()._dump(obj)  # type: ignore[no-untyped-call]
+        return content + sha256(content).digest()
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
