@@ -1,5 +1,6 @@
 """Carry out ``simcse train``: one run, several seeds, a sweep, or a dry run."""
 
+import gc
 import itertools
 import os
 import shlex
@@ -265,7 +266,9 @@ def train_run(
         if is_first and not force and not _is_resumed(run_dir, resume=resume):
             runs.require_empty(run_dir)
 
-        # Build the parts, and train until the end or a stop.
+        # Build the parts, and train until the end or a stop. Before that, free the model of an
+        # earlier run: where accelerate wraps its forward pass, it refers to itself.
+        gc.collect()
         parts = build_parts(config, progress, resumed_batches)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
