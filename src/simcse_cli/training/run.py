@@ -17,6 +17,7 @@ from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.machine import processes
+from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import find_objective, objective_defaults
@@ -248,6 +249,7 @@ def train_run(
         on_step = None
         on_eval = None
 
+    processes.require_own_gpus(resolve_device(config.device))
     with sole_training(run_dir):
         processes.require_shared(run_dir)
 
