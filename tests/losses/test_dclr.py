@@ -72,3 +72,17 @@ def test_released_loss_equals_loops():
             total -= math.log(share) if i == j else math.log(1 - share)
     found = released_dclr(ANCHORS, POSITIVES, NOISE, false, temperature=0.3).item()
     assert found == pytest.approx(total / (5 * 12), rel=1e-9)
+
+
+def test_released_loss_is_computed_without_autocast_which_refuses_it_on_a_gpu(monkeypatch):
+    seen = []
+
+    def noted(probabilities, target):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return probabilities.sum()
+
+    monkeypatch.setattr(torch.nn.functional, "binary_cross_entropy", noted)
+    none = torch.zeros(5, 5, dtype=torch.bool)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        released_dclr(ANCHORS, POSITIVES, NOISE, none, temperature=0.3)
+    assert seen == [False]

@@ -44,21 +44,37 @@ def test_products_are_rounded_to_tf32_on_a_gpu_that_was_asked_to(
     assert (chosen, torch.backends.cudnn.allow_tf32) == ([name], is_rounded)
 
 
-def test_what_goes_to_a_gpu_is_pinned_and_not_waited_for(monkeypatch):
-    calls = []
+class Recorded(torch.Tensor):
+    """A tensor that notes how it is copied."""
 
-    class Recorded(torch.Tensor):
-        def pin_memory(self):
-            calls.append("pin")
-            return self
+    calls: list
 
-        def to(self, *args, **options):
-            calls.append((*args, options))
-            return self
+    def pin_memory(self):
+        self.calls.append("pin")
+        return self
 
+    def float(self):
+        self.calls.append("float")
+        return self
+
+    def to(self, *args, **options):
+        self.calls.append((*args, options))
+        return self
+
+
+def test_what_goes_to_a_gpu_is_pinned_and_not_waited_for():
     tensor = torch.zeros(2).as_subclass(Recorded)
+    tensor.calls = []
     to_device(tensor, torch.device("cuda"))
-    assert calls == ["pin", (torch.device("cuda"), {"non_blocking": True})]
+    assert tensor.calls == ["pin", (torch.device("cuda"), {"non_blocking": True})]
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [(torch.float32, []), (torch.float64, ["float"])])
+def test_a_copy_to_mps_is_waited_for_and_never_in_float64(dtype, steps):
+    tensor = torch.zeros(2, dtype=dtype).as_subclass(Recorded)
+    tensor.calls = []
+    to_device(tensor, torch.device("mps"))
+    assert tensor.calls == [*steps, (torch.device("mps"), {})]
 
 
 def test_a_copy_is_waited_for_when_it_is_wanted(monkeypatch):

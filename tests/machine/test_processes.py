@@ -195,3 +195,28 @@ def test_a_group_that_is_not_described_is_refused(variables, message, monkeypatc
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=message):
         processes.join_group()
+
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "4"}, "4 processes on a machine with 2 GPUs"),
+        ({"LOCAL_RANK": "2"}, "3 processes on a machine with 2 GPUs"),
+        ({}, "WORLD_SIZE is 4, but LOCAL_RANK, by which a process takes its GPU, is not set"),
+    ],
+)
+def test_processes_that_would_share_a_gpu_are_refused(variables, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert message in refusal(ConfigError, processes.require_own_gpus, GPU)
+    processes.require_own_gpus(torch.device("cpu"))
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    processes.require_own_gpus(GPU)  # four processes on two machines

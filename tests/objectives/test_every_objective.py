@@ -37,6 +37,23 @@ def gradients(objective: Objective) -> dict[str, Tensor]:
     return {name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None}
 
 
+# These have a transformer in their losses: the detector, or the copy behind the queue.
+without_transformer = [
+    name for name in VARIANTS if not name.startswith(("diffcse", "simcse-unsup queue"))
+]
+
+
+@pytest.mark.parametrize("variant", without_transformer)
+def test_autocast_rounds_nothing_after_the_transformer(variant, model_dir):
+    objective, data = build(variant, model_dir)
+    batch = batch_of(objective, data)
+    representations = objective.encode(batch)
+    expected, _ = objective.losses(representations, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = objective.losses(representations, batch)
+    assert found == expected
+
+
 def test_registry_holds_every_name():
     assert set(OBJECTIVES) == set(Name)
 

@@ -110,6 +110,12 @@ def test_an_error_of_only_another_process_is_passed_on(program, monkeypatch):
     progress.relay.assert_called_once_with("broken\n")
 
 
+def test_processes_that_all_lost_contact_do_not_end_in_silence(program):
+    with pytest.raises(TrainingError, match="the 2 processes have lost contact") as caught:
+        launch(2, ["train"], SilentProgress(), environment=program("sys.exit(75)"))
+    assert "torchrun" in caught.value.hint
+
+
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_process_is_named_and_the_others_end(program, tmp_path, killed):
     environment = program(

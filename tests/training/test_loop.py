@@ -1,12 +1,15 @@
 """The loop on the tiny model: exact continuation, global batches over processes, and the losses it computes."""
 
+import gc
 import json
 import math
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from helpers import SENTENCES, train_until
@@ -18,7 +21,8 @@ from simcse_cli.packed.backbone import KERNELS_COMPILE
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Batches, DropoutMode, HeadUse, ObjectiveName, Pooler
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.loop import Trainer
+from simcse_cli.training import run as runs_of_training
+from simcse_cli.training.loop import Trainer, build_accelerator
 from simcse_cli.training.setup import build_parts
 
 
@@ -268,3 +272,45 @@ def test_compiling_kernels_first_does_not_change_the_run(settings, tmp_path, mon
         Trainer(settings, build_parts(settings, progress), run, progress).run()
     assert opened == ["training simcse-unsup", KERNELS_COMPILE, "training simcse-unsup"]
     assert_same_run(*runs)
+
+
+def test_runs_of_a_group_may_differ_in_precision(settings, monkeypatch):
+    import dataclasses
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    found = [
+        build_accelerator(dataclasses.replace(settings, precision=precision)).mixed_precision
+        for precision in ("fp32", "bf16")
+    ]
+    assert found == ["no", "bf16"]
+
+
+def test_processes_meet_without_accelerate_which_takes_gpus_for_it(settings, tmp_path, monkeypatch):
+    """With ``device_ids``, as accelerate has it, ``barrier`` needs the GPU of this number."""
+    import dataclasses
+
+    monkeypatch.setattr(Accelerator, "wait_for_everyone", None)
+    config = dataclasses.replace(settings, dev_file=None, max_steps=1)
+    assert train_until(config, tmp_path / "run").status == "finished"
+
+
+def test_no_model_of_an_earlier_run_is_kept_in_memory(settings, tmp_path, monkeypatch):
+    import dataclasses
+
+    kept = []
+
+    def noted(*arguments):
+        parts = build_parts(*arguments)
+        assert [model() for model in kept] == [None] * len(kept)
+        kept.append(weakref.ref(parts.objective))
+        return parts
+
+    monkeypatch.setattr(runs_of_training, "build_parts", noted)
+    config = dataclasses.replace(settings, dev_file=None, max_steps=1, precision="bf16")
+    gc.disable()
+    try:
+        for name in ("one", "two"):
+            runs_of_training.train_run(config, tmp_path / name, SilentProgress())
+    finally:
+        gc.enable()
+    assert len(kept) == 2

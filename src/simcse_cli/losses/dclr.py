@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
+from simcse_cli.machine.precision import no_autocast
 
 STEP = 1e-3  # step length in the released code
 
@@ -60,4 +61,5 @@ def released_dclr(
     is_false = functional.pad(false, (0, len(noise)))  # noise vectors are never false negatives
     probabilities = logits.masked_fill(is_false, 0.0).softmax(dim=1)
     target = torch.eye(*logits.shape, dtype=logits.dtype, device=logits.device)
-    return functional.binary_cross_entropy(probabilities, target)
+    with no_autocast(logits.device):  # autocast of a GPU refuses this function
+        return functional.binary_cross_entropy(probabilities, target)

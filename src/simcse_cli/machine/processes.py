@@ -144,6 +144,29 @@ def join_group() -> None:
     atexit.register(_leave_group)
 
 
+def require_own_gpus(device: torch.device) -> None:
+    """Raise ConfigError unless each of several processes on this machine can have its own GPU.
+
+    Otherwise NCCL, by which they exchange tensors, would fail with a message about a lost process.
+    """
+    if device.type != "cuda" or process_count() == 1:
+        return
+    if "LOCAL_RANK" not in os.environ:
+        raise ConfigError(
+            f"WORLD_SIZE is {process_count()}, but LOCAL_RANK, by which a process takes its GPU, "
+            "is not set",
+            hint=_HOW_TO_START,
+        )
+    n_here = max(_number_in("LOCAL_WORLD_SIZE", 1), _number_in("LOCAL_RANK", 0) + 1)
+    n_gpus = torch.cuda.device_count()
+    if n_here > n_gpus:
+        counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
+        raise ConfigError(
+            f"{n_here} processes on a machine with {counted}: each needs a GPU of its own",
+            hint="start no more processes than GPUs; what saves memory is --micro-batch-size",
+        )
+
+
 def _leave_group() -> None:
     if distributed.is_initialized():
         distributed.destroy_process_group()

@@ -7,10 +7,13 @@ from torch import Tensor
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor from the CPU to a device, without waiting for a GPU."""
+    """Copy a tensor from the CPU to a device, without waiting for a CUDA GPU."""
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+        return tensor.pin_memory().to(device, non_blocking=True)
+    if device.type == "mps" and tensor.dtype is torch.float64:
+        tensor = tensor.float()  # MPS has no float64
+    # Without waiting, MPS may read the memory when it holds other data (PyTorch issue 189690).
+    return tensor.to(device)
 
 
 class HostCopy:

@@ -83,7 +83,8 @@ class Detector(nn.Module):
         backbone: Any = self.encoder.backbone
         with backbone.embeddings.register_forward_hook(put_vectors):
             states = self.encoder.hidden_states(ids, mask)[-1]
-        logits: Tensor = self.linear(states)
+        with no_autocast(states.device):
+            logits: Tensor = self.linear(states)
         return logits
 
 

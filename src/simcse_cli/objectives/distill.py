@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
 from simcse_cli.machine.gather import gather_with_grad, mean_over_processes
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
 from simcse_cli.objectives.simcse import teacher_cosines, training_width
 from simcse_cli.settings.choices import DistillTarget, ObjectiveName
@@ -59,7 +60,10 @@ class Distill(Objective):
         # ``first`` is the first row of this process, and column 0 has the anchors.
         first = batch.extra["first"]
         teacher = batch.extra["teacher"][first : first + len(vectors), 0]
-        mapped = vectors if self.map is None else self.map(vectors)
+        mapped = vectors
+        if self.map is not None:
+            with no_autocast(vectors.device):
+                mapped = self.map(vectors)
         if self.options.match is DistillTarget.MSE:
             losses = (mapped - teacher).square().mean(dim=1)
         else:

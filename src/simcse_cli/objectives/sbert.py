@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.machine.gather import share_of_mean
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
@@ -43,7 +44,8 @@ class Sbert(LabelledPairs):
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         left, right = representations[0].chunk(2)
         labels = batch.extra["labels"]
-        logits = self.classifier(sbert_features(left, right))
+        with no_autocast(left.device):
+            logits = self.classifier(sbert_features(left, right))
         n_correct = (logits.detach().argmax(dim=1) == labels).float().sum()
         accuracy = share_of_mean(n_correct, len(labels))
         return {"classification": classification(logits, labels)}, {"accuracy": accuracy}

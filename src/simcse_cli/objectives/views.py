@@ -10,6 +10,7 @@ from torch import Tensor
 from simcse_cli.augment.augmentations import TextAugmenter, TokenAugmenter
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.machine.gather import gather_views
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.models.heads import Projector
 from simcse_cli.models.mask_template import MaskTemplate
 from simcse_cli.objectives.base import (
@@ -197,5 +198,6 @@ class ProjectedViews(TextViews):
 
         The views pass the projector one after the other, so each is batch-normalised by itself.
         """
-        projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
+        with no_autocast(embeddings.device):
+            projected = [self.projector(view) for view in self.local_views(embeddings, batch)]
         return gather_views(projected, batch.counts)

@@ -116,6 +116,12 @@ def launch(
         if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
             other_messages.seek(0)
             progress.relay(other_messages.read().decode(errors="replace"))
+        if failed.returncode == LOST_CONTACT:
+            raise TrainingError(
+                f"the {n_processes} processes have lost contact, and none has said why",
+                hint=f"`torchrun --standalone --nproc_per_node {n_processes} -m simcse_cli train "
+                "...` shows the error of each; continue from the last state with --resume",
+            )
         raise Stopped(exit_code=failed.returncode)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from simcse_cli.errors import TrainingError
 from simcse_cli.machine import devices, processor
 from simcse_cli.machine.precision import resolve_precision, set_float32_products
-from simcse_cli.machine.processes import average_gradients, average_tensor
+from simcse_cli.machine.processes import average_gradients, average_tensor, exchange
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import probe_vectors, save_encoder
@@ -63,8 +63,7 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
     device = devices.resolve_device(config.device)
     precision = resolve_precision(config.precision, device)
     # Accelerate keeps its state for the process; an earlier run may have used another precision.
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        AcceleratorState._reset_state(reset_partial_state=True)
+    AcceleratorState._reset_state(reset_partial_state=True)
     set_float32_products(precision, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # Accelerate takes the current one
@@ -168,7 +167,8 @@ class Trainer:
         The record is saved as ``run.json``. After an interruption no model card is written.
         """
         status = self.train()
-        self.accelerator.wait_for_everyone()
+        # Accelerate would let processes meet on the GPUs of the machine, with --device cpu too.
+        exchange(None)
         record = self.record(status)
         if self.rank != 0:
             return record

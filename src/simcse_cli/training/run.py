@@ -1,5 +1,6 @@
 """Carry out ``simcse train``: one run, several seeds, a sweep, or a dry run."""
 
+import gc
 import itertools
 import os
 import shlex
@@ -16,6 +17,7 @@ from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.machine import processes
+from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.base import DataKind
 from simcse_cli.objectives.registry import find_objective, objective_defaults
@@ -249,6 +251,7 @@ def train_run(
         on_step = None
         on_eval = None
 
+    processes.require_own_gpus(resolve_device(config.device))
     with sole_training(run_dir):
         processes.require_shared(run_dir)
 
@@ -267,7 +270,9 @@ def train_run(
         if is_first and not force and not _is_resumed(run_dir, resume=resume):
             runs.require_empty(run_dir)
 
-        # Build the parts, and train until the end or a stop.
+        # Build the parts, and train until the end or a stop. Before that, free the model of an
+        # earlier run: where accelerate wraps its forward pass, it refers to itself.
+        gc.collect()
         parts = build_parts(config, progress, resumed_batches)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
