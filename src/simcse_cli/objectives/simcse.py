@@ -12,6 +12,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.losses.cosent import angle
 from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.losses.similarity import similarity_matrix
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.base import Batch, Examples, Losses, Representations
 from simcse_cli.objectives.mlm import mlm_term
@@ -271,7 +272,7 @@ def known_pairs(batch: Batch) -> Tensor | None:
 def teacher_cosines(batch: Batch) -> Tensor:
     """Return the teachers' weighted mean cosines between all anchors of the batch, ``(N, N)``."""
     anchors: Tensor = batch.extra["teacher"][:, 0]  # column 0 of (N, C, D)
-    return anchors @ anchors.T
+    return similarity_matrix(anchors, anchors, Similarity.DOT)
 
 
 def with_anchors_again(batch: Batch) -> Batch:
