@@ -25,7 +25,14 @@ from simcse_cli.objectives.registry import (
     build_objective,
     objective_defaults,
 )
-from simcse_cli.settings.choices import DropoutMode, HeadUse, Pooler, ServedEncoder, Similarity
+from simcse_cli.settings.choices import (
+    DropoutMode,
+    Gather,
+    HeadUse,
+    Pooler,
+    ServedEncoder,
+    Similarity,
+)
 from simcse_cli.settings.choices import ObjectiveName as Name
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import resolve_config
@@ -143,6 +150,8 @@ def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
         ),
         (Name.QUICK_THOUGHTS, {"augment": "delete:0.1"}, "--augment delete:0.1.*its own pairs"),
         (Name.SBERT, {"dropout_mode": DropoutMode.FIXED}, "--dropout-mode fixed.*no mask to share"),
+        (Name.DECLUTR, {"gather": Gather.ORIGINAL}, "--gather original.*only the code of SimCSE"),
+        (Name.VICREG, {"gather": Gather.ORIGINAL}, "--gather original.*only the code of SimCSE"),
     ],
 )
 def test_check_settings_refuses_what_would_be_ignored(name, setting, reason):

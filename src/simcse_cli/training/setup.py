@@ -39,6 +39,7 @@ from simcse_cli.models.resolve import hub_name_of
 from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import build_objective, find_objective, objective_options
+from simcse_cli.objectives.views import ProjectedViews
 from simcse_cli.progress import Progress
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
@@ -261,6 +262,14 @@ def check_settings(config: TrainConfig) -> None:
                 f"use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
+    # Objectives with a projector have the option by inheritance, but scale no gradient.
+    can_scale = "original_scaling" in accepted and not issubclass(objective, ProjectedViews)
+    if config.gather is choices.Gather.ORIGINAL and not can_scale:
+        raise ConfigError(
+            f"--gather original: --objective {config.objective} cannot use it, as only the code of "
+            "SimCSE scales gradients so",
+            hint="leave --gather out",
+        )
     reads_texts = objective.reads in (DataKind.ROWS, DataKind.DOCUMENTS)
     if config.text is not None and not (reads_texts and objective.n_columns[0] == 1):
         raise ConfigError(
