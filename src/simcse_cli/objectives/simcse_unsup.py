@@ -17,13 +17,12 @@ from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
 from simcse_cli.machine.gather import gather_with_grad
-from simcse_cli.objectives.base import Batch, Examples, Losses
+from simcse_cli.objectives.base import Batch, Examples, Losses, training_width
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
     known_pairs,
     teacher_cosines,
-    training_width,
     with_anchors_again,
 )
 from simcse_cli.objectives.vector_queue import VectorQueue
