@@ -237,7 +237,7 @@ class SimcseSup(Simcse):
                 temperature=options.temperature,
                 margin=options.guide_margin,
                 blocks=options.contrast,
-                excluded=known_pairs(batch),
+                texts=numbers_of_texts(batch),
             )
             losses.append(loss)
             shares.append(share)
