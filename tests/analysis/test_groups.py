@@ -136,6 +136,7 @@ def test_figure_and_page_are_written(group, tmp_path):
     ("words", "message"),
     [
         ((), "--k: how many groups?"),
+        (("--by", "agglomerative"), "--k: how many groups?"),
         (("--by", "kmeans"), "kmeans needs the number of groups"),
         (("--by", "hdbscan", "--k", "3"), "--k: has no use with --by hdbscan"),
         (("--by", "hdbscan", "--threshold", "0"), "--threshold: has no use with --by hdbscan"),

@@ -80,8 +80,10 @@ def test_rated_file_names_what_is_wrong(tmp_path, text, message):
 
 def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_path):
     def write(name: str, score: float | None, **facts: object) -> None:
+        others = None if score is None else score - 0.1
         measured = {
-            kind: {"all": score, "mean": score, "wmean": score} for kind in ("spearman", "pearson")
+            "spearman": {"all": score, "mean": others, "wmean": others},
+            "pearson": {"all": others, "mean": others, "wmean": others},
         }
         tasks = {task: {"n_pairs": 3, "score": score} | measured for task in STS_TASKS}
         asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
@@ -103,7 +105,16 @@ def test_the_average_of_an_encoder_is_that_of_the_test_split_with_all_tasks(tmp_
     write("4.json", 0.8, postprocess={"name": "whitening"})
     write("5.json", None)
     assert sts_average(plain, []) is None
+    write("5-regressor.json", 0.9, regressor=True)
+    assert sts_average(plain, []) is None
     write("6.json", 0.6)
+    assert sts_average(plain, []) == pytest.approx(0.6)
+    # the average is always of one kind: here the result shows other scores first
+    write("6.json", 0.6, metric="pearson", aggregation="mean")
+    content = json.loads((tmp_path / "6.json").read_text())
+    for task in content["tasks"].values():
+        task["score"] = task["pearson"]["mean"]
+    (tmp_path / "6.json").write_text(json.dumps(content))
     assert sts_average(plain, []) == pytest.approx(0.6)
     assert sts_average(whitened, []) is None
     write("7.json", 0.5, model_digest="def", postprocess={"name": "whitening"})

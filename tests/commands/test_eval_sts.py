@@ -184,3 +184,27 @@ def test_ci_encloses_the_score_in_json_and_adds_two_rows(evaluate):
     table = evaluate(*arguments).stdout
     assert "95% low" in table
     assert "95% high" in table
+
+
+def test_a_task_without_a_score_has_no_interval_and_no_part_in_that_of_the_average(
+    invoke, tiny_model_dir, tmp_path
+):
+    def record(**files):
+        arguments = []
+        for name, rows in files.items():
+            path = tmp_path / f"{name}.csv"
+            path.write_text("\n".join(["left,right,score", *rows]) + "\n")
+            arguments += ["--pair-file", path]
+        model = ("--model", tiny_model_dir, "--pooler", "avg")
+        return record_of(invoke("eval", "sts", *model, *arguments, "--ci", "-f", "json"))
+
+    texts = ("a cat,a dog", "a man runs,a man walks", "hello,good bye", "he eats,she eats")
+    rated = [f"{text},{score}" for text, score in zip(texts, (3, 4, 1, 2), strict=True)]
+    equal = [f"{text},3" for text in texts]
+    expected = record(rated=rated)
+    found = record(rated=rated, equal=equal, single=rated[:1])
+    assert found["tasks"]["equal"]["score"] is None
+    assert "ci" not in found["tasks"]["equal"]
+    assert "ci" not in found["tasks"]["single"]
+    assert found["average_ci"] == expected["average_ci"]
+    assert "average_ci" not in record(single=rated[:1])

@@ -284,6 +284,31 @@ def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
     assert significance.chosen_notes(Comparison((base,), ("STS12",), base)) == []
 
 
+def test_a_task_without_a_score_is_not_tested(tmp_path):
+    # Ratings that are all equal, a single pair, and cosines of one system that are all equal.
+    def pairs(cosine: np.ndarray, collapsed: np.ndarray) -> dict[str, dict[str, SubsetPairs]]:
+        return {
+            "STS12": {"one": SubsetPairs(GOLD, cosine)},
+            "equal": {"one": SubsetPairs(np.ones(6), cosine)},
+            "single": {"one": SubsetPairs(GOLD[:1], cosine[:1])},
+            "collapsed": {"one": SubsetPairs(GOLD, collapsed)},
+        }
+
+    write_pair_scores(tmp_path / "base", pairs(FAR, FAR))
+    write_pair_scores(tmp_path / "new", pairs(NEAR, np.ones(6)))
+    progress = SilentProgress()
+    saved = [(entry(name), tmp_path / name) for name in ("base", "new")]
+    comparison = SimpleNamespace(
+        systems=lambda kind: systems(*saved) if kind == "pair_scores" else []
+    )
+    (found,) = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert found.measure == "STS12"
+    assert progress.warnings == [
+        f"{name} has no score in new or base: not tested"
+        for name in ("equal", "single", "collapsed")
+    ]
+
+
 def p_values_of_draws(monkeypatch, n_seeds: int, gain: float, n_draws: int = 1000):
     """Yield the tests of three candidates, each better than the baseline by ``gain``, in ``n_draws`` draws.
 

@@ -18,8 +18,9 @@ OPPOSITE = [
 def test_guided_loss_equals_loops(margin, n_negatives):
     views = [normal(4, 3, seed=seed) for seed in range(2 + n_negatives)]
     guide = [normal(4, 5, seed=10 + seed) for seed in range(2 + n_negatives)]
-    excluded = torch.zeros(4, 4, dtype=torch.bool)
-    excluded[1, 2] = True
+    # Rows 1 and 2 have the same anchor; negatives are positive 0 (twice), anchor 1, and others.
+    texts = torch.tensor([[0, 1, 1, 9], [2, 3, 1, 10], [2, 4, 11, 2], [5, 6, 12, 13]])
+    texts = texts[:, : 2 + n_negatives]
     blocks = [(0, 1), *((0, 2 + k) for k in range(n_negatives)), (0, 0), (1, 1)]
     total, n_removed, n_all = 0.0, 0, 0
     for i in range(4):
@@ -32,10 +33,13 @@ def test_guided_loss_equals_loops(margin, n_negatives):
                     continue
                 is_closer = cosine(guide[left][i], guide[column][j]) > bar
                 n_removed, n_all = n_removed + is_closer, n_all + 1
-                if not is_closer and not (column < 2 and excluded[i, j]):
+                is_known = {i, j} == {1, 2}
+                if column > 1:
+                    is_known = texts[j, column] in texts[i, :2]
+                if not is_closer and not is_known:
                     terms.append(math.exp(cosine(views[left][i], views[column][j]) / 0.3))
         total += math.log(sum(terms) / right)
-    loss, share = guided_info_nce(views, guide, temperature=0.3, margin=margin, excluded=excluded)
+    loss, share = guided_info_nce(views, guide, temperature=0.3, margin=margin, texts=texts)
     assert loss.item() == pytest.approx(total / 4, rel=1e-12)
     assert share.item() == pytest.approx(n_removed / n_all)
 

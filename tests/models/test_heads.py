@@ -81,6 +81,22 @@ def test_global_batch_norm_on_two_processes_equals_one(tmp_path):
     torch.testing.assert_close(first[2], expected[2], rtol=1e-10, atol=1e-12)
 
 
+def narrow_rows() -> Tensor:
+    """Return rows in bfloat16 whose number and whose means have more than eight bits."""
+    rows = torch.randn(602, 4, generator=torch.Generator().manual_seed(0))
+    return (3 + 0.05 * rows).bfloat16()
+
+
+def narrow_worker(rank: int) -> Tensor:
+    return GlobalBatchNorm(4)(narrow_rows().chunk(2)[rank]).detach()
+
+
+def test_global_batch_norm_on_two_processes_does_not_add_up_in_16_bits(tmp_path):
+    found = torch.cat(run_on_processes(narrow_worker, tmp_path))
+    expected = nn.BatchNorm1d(4).double()(narrow_rows().double())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.0])
 def test_global_batch_norm_on_one_process_is_batch_norm(scale):
     rows = ROWS * scale

@@ -10,6 +10,7 @@ from torch.nn import functional
 from objectives.cases import batch_of, build
 from simcse_cli.objectives.base import Batch
 from simcse_cli.objectives.registry import build_objective
+from simcse_cli.objectives.simcse import teacher_cosines
 from simcse_cli.settings.choices import DropoutMode
 from simcse_cli.settings.choices import ObjectiveName as Name
 
@@ -229,6 +230,15 @@ def test_vicreg_weighs_its_three_terms(tiny_model_dir):
         layer.bias is None for layer in objective.projector if isinstance(layer, torch.nn.Linear)
     ]
     assert biases == [False, False, True]
+
+
+def test_autocast_does_not_round_the_cosines_of_teachers():
+    teacher = functional.normalize(vectors(8, 1, 12).float() + 2, dim=2)
+    batch = Batch([[0]] * 8, 8, extra={"teacher": teacher})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = teacher_cosines(batch)
+    expected = cosines(teacher[:, 0].double(), teacher[:, 0].double())
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["simcse-unsup mlm matryoshka symmetric", "declutr"])

@@ -121,6 +121,21 @@ def test_build_objective_accepts_options_at_their_limits(name, options, tiny_enc
     build_objective(name, tiny_encoder, {}, options)
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "options"),
+    [
+        (Name.SBERT, [(*pair, "neutral") for pair in PAIRS.rows], {}),
+        (Name.VICREG, PAIRS.rows, {"projector_dim": 8}),
+        (Name.BARLOW_TWINS, PAIRS.rows, {"projector_dim": 8}),
+    ],
+)
+def test_layers_over_the_vectors_have_the_width_of_a_kept_head(name, rows, options, tiny_encoder):
+    tiny_encoder.change(head=MlpHead(32, out_dim=12), head_use=HeadUse.KEPT)
+    objective = build_objective(name, tiny_encoder, {}, options).train()
+    terms, _ = objective(objective.collate(rows[:4], np.random.default_rng(0)))
+    assert all(term.isfinite() for term in terms.values())
+
+
 def test_build_objective_names_the_nearest_option(tiny_encoder):
     with pytest.raises(ConfigError) as caught:
         build_objective(Name.BARLOW_TWINS, tiny_encoder, {}, {"redundancy_weigth": 1})
@@ -152,6 +167,7 @@ def test_build_objective_sends_common_settings_to_their_flags(tiny_encoder):
         ),
         (Name.QUICK_THOUGHTS, {"augment": "delete:0.1"}, "--augment delete:0.1.*its own pairs"),
         (Name.SBERT, {"dropout_mode": DropoutMode.FIXED}, "--dropout-mode fixed.*no mask to share"),
+        (Name.DECLUTR, {"gather": Gather.ORIGINAL}, "--gather original.*one form"),
         (Name.VICREG, {"gather": Gather.ORIGINAL}, "--gather original.*one form"),
         (Name.QUICK_THOUGHTS, {"bucket_batches": 4}, "--bucket-batches 4.*keep their order"),
     ],

@@ -108,6 +108,12 @@ def test_options_without_effect_are_refused(options, message, tiny_model_dir):
         ({"mix": 0.2, "symmetric": True}, "mix=0.2 has no other direction"),
         ({"negatives": "all-views", "symmetric": True}, "all-views has no other direction"),
         ({"negatives": "no-dropout", "dual_encoder": True}, "vectors of one encoder"),
+        ({"noise": 1, "similarity": "dot"}, "noise=1 compares by cosine"),
+        ({"negatives": "all-views", "similarity": "dot"}, "all-views compares by cosine"),
+        (
+            {"as_released": True, "teacher": 4, "false_negative_cosine": 0.3, "similarity": "dot"},
+            "as_released=true compares by cosine",
+        ),
     ],
 )
 def test_options_that_contradict_the_form_are_refused(options, message, tiny_model_dir):

@@ -119,6 +119,16 @@ def test_malformed_pair_scores_name_the_place(tmp_path: Path, text: str, message
         read_pair_scores(path)
 
 
+def test_same_pairs_have_the_same_sentences_if_both_have_any() -> None:
+    def pairs(*left: str) -> dict[str, dict[str, SubsetPairs]]:
+        gold = np.array([1.0, 0.0])
+        return {"t": {"s": SubsetPairs(gold, gold, left, ("x", "y")[: len(left)])}}
+
+    assert same_pairs(pairs("a", "b"), pairs("a", "b"), "t")
+    assert not same_pairs(pairs("a", "b"), pairs("a", "c"), "t")
+    assert same_pairs(pairs("a", "b"), pairs(), "t")
+
+
 def test_same_pairs_needs_the_same_subsets_and_gold() -> None:
     a = {"t": {"s": SubsetPairs(np.array([1.0, 2.0]), np.array([0.1, 0.2]))}}
     other_gold = {"t": {"s": SubsetPairs(np.array([1.0, 3.0]), np.array([0.1, 0.2]))}}

@@ -194,7 +194,8 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
 
 def _method(options: GroupOptions) -> GroupMethod:
     """Return the method of ``--by``; by default, kmeans with ``--k``, otherwise agglomerative."""
-    if options.by is None and options.k is None and options.threshold is None:
+    is_bounded = options.k is not None or options.threshold is not None
+    if options.by in (None, GroupMethod.AGGLOMERATIVE) and not is_bounded:
         raise UsageError(
             "how many groups?",
             option="--k",
@@ -208,7 +209,6 @@ def _method(options: GroupOptions) -> GroupMethod:
         raise UsageError("kmeans needs the number of groups, --k N", option="--by")
     if method is GroupMethod.KMEANS and options.threshold is not None:
         raise UsageError("is for --by agglomerative", option="--threshold")
-    is_bounded = options.k is not None or options.threshold is not None
     if method is GroupMethod.HDBSCAN and is_bounded:
         option = "--k" if options.k is not None else "--threshold"
         raise UsageError("has no use with --by hdbscan, which finds the number", option=option)

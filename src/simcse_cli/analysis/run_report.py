@@ -356,7 +356,8 @@ def _spaces(
     verdict_text = ""
     if before:
         analyses += _changes(before[0], after[0])
-        verdict_text = _verdict(baseline.label, before, after)
+        if all(space.score is not None for space in spaces):
+            verdict_text = _verdict(baseline.label, before, after)
     if options.queries:
         analyses.append(_neighbours([*before[:1], after[0]], options))
     return analyses, verdict_text

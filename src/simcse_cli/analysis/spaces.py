@@ -32,7 +32,7 @@ from simcse_cli.files.schema import checked
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import SuiteResult
-from simcse_cli.settings.choices import STS_TASKS
+from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric
 from simcse_cli.settings.config import LoadOptions
 from simcse_cli.settings.declare import refuse_unused, settings_of
 
@@ -285,17 +285,23 @@ def sts_average(
 ) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, or None if no result has it.
 
-    The score comes from the first file with a result of this encoder: ``results`` are searched
-    first, then the files in its run folder. The digest in a result of simcse 1.0.0 does not say
-    which tokenizer was used. If no other result is found, a warning names the last such file.
+    Scores are Spearman's correlations over all pairs of a task, without a regressor, whatever the
+    result shows first. The score comes from the first file with a result of this encoder:
+    ``results`` are searched first, then the files in its run folder. The digest in a result of
+    simcse 1.0.0 does not say which tokenizer was used. If no other result is found, a warning names
+    the last such file.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):
         if is_older_digest(result.settings.get("model_digest"), encoder.digest):
             older = path
             continue
-        scores = [result.scores.get(task) for task in STS_TASKS]
-        if result.split == "test" and _belongs_to(result, encoder) and None not in scores:
+        is_regressed = result.settings.get("regressor")
+        if result.split != "test" or is_regressed or not _belongs_to(result, encoder):
+            continue
+        scores_of = result.under(Metric.SPEARMAN, Aggregation.ALL).scores
+        scores = [scores_of.get(task) for task in STS_TASKS]
+        if None not in scores:
             return mean_and_deviation(scores)[0]
     if older is not None:
         progress.warn(

@@ -49,7 +49,7 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
 
     The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
     right rank, 1 the opposite end. Sentences are empty if they were not saved. Tasks are left out
-    unless both models have them with the same gold scores.
+    unless both models have them with the same pairs.
     """
     changes: list[Change] = []
     for task in before:

@@ -11,7 +11,8 @@ from simcse_cli.comparison.entries import Entry
 from simcse_cli.comparison.join import Comparison, System
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
-from simcse_cli.evaluation.bootstrap import Discordance, PairedTest, Tests
+from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
+from simcse_cli.evaluation.correlation import aggregate
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
@@ -74,8 +75,7 @@ def run_tests(
     resampling = {"n_resamples": options.resamples, "seed": options.seed}
 
     def bootstrap_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
-        aggregation = Aggregation(baseline.settings.get("aggregation", Aggregation.ALL))
-        metric = Metric(baseline.settings.get("metric", Metric.SPEARMAN))
+        metric, aggregation = _scoring(baseline)
         return bootstrap.paired_bootstrap(
             samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **resampling
         )
@@ -154,14 +154,19 @@ def _tests_of(
             f"{candidate.label} and {baseline.label} share no task with the same examples: "
             "not tested"
         )
-    # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
+    baseline_entry, _ = baseline.members[0]
     if suite.name == "sts":
+        # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
         for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
             shared.pop(name, None)
+        for name in _without_score(shared, baseline_entry):
+            del shared[name]
+            progress.warn(
+                f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
+            )
     if not shared:
         return []
 
-    baseline_entry, _ = baseline.members[0]
     tests, test_of_mean = suite.test(shared, baseline_entry, by_seed)
     if len(tests) > 1:
         tests[suite.average] = test_of_mean
@@ -173,6 +178,29 @@ def _tests_of(
             TaskTest(suite.name, candidate.label, baseline.label, name, test, discordance)
         )
     return task_tests
+
+
+def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
+    """Return how the STS tasks of an entry are scored."""
+    metric = entry.settings.get("metric", Metric.SPEARMAN)
+    return Metric(metric), Aggregation(entry.settings.get("aggregation", Aggregation.ALL))
+
+
+def _without_score(shared: Mapping[str, Sequence[PairedSample]], baseline: Entry) -> list[str]:
+    """Return the STS tasks whose score is undefined for a seed, as of cosines that are all equal.
+
+    The scores are those that the baseline's settings ask for.
+    """
+    tasks = []
+    for task, samples in shared.items():
+        golds = [sample.gold for sample in samples]
+        cosines = [np.vstack([sample.candidate, sample.baseline]) for sample in samples]
+        for seed_cosines in zip(*cosines, strict=True):  # of each subset
+            subsets = list(zip(seed_cosines, golds, strict=True))
+            if aggregate(*_scoring(baseline), subsets) is None:
+                tasks.append(task)
+                break
+    return tasks
 
 
 def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., bool]) -> list[str]:
@@ -188,17 +216,15 @@ def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., boo
     return tasks
 
 
-def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[bootstrap.PairedSample]]:
+def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[PairedSample]]:
     """Return the pairs that both systems have scored, a sample for each subset of each task."""
-    shared: dict[str, list[bootstrap.PairedSample]] = {}
+    shared: dict[str, list[PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []
         for subset, pairs in baseline[0][task].items():
             candidate_cosines = np.stack([seed[task][subset].cosine for seed in candidate])
             baseline_cosines = np.stack([seed[task][subset].cosine for seed in baseline])
-            shared[task].append(
-                bootstrap.PairedSample(pairs.gold, candidate_cosines, baseline_cosines)
-            )
+            shared[task].append(PairedSample(pairs.gold, candidate_cosines, baseline_cosines))
     return shared
 
 

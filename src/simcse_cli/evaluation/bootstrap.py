@@ -139,9 +139,11 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
 def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
     """Return the result with the intervals of its tasks and of their plain mean.
 
-    ``resampled`` are the scores ``(R,)`` of each task. The tasks are drawn independently, so the
-    mean of their resamples is a resample of their mean.
+    ``resampled`` are the scores ``(R,)`` of each task that has a score. The tasks are drawn
+    independently, so the mean of their resamples is a resample of their mean.
     """
+    if not resampled:
+        return result
     tasks = dict(result.tasks)
     for name, scores in resampled.items():
         if task := tasks[name]:

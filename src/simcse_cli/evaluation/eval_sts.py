@@ -146,8 +146,11 @@ def _score_one(
 
 
 def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult:
+    """Return the result with intervals; a task without a score has none, as in the average."""
     resampled = {}
     for name, subsets in result.examples.items():
+        if result.scores[name] is None:
+            continue
         pairs = sts.cosine_and_gold(subsets)
         resampled[name] = resample_sts(
             name, pairs, metric=setting.metric, aggregation=setting.aggregation

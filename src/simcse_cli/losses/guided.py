@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from simcse_cli.losses.info_nce import check_pairs
+from simcse_cli.losses.info_nce import check_pairs, equal_pairs, is_anchor_or_positive
 from simcse_cli.losses.similarity import own_pairs, own_row_loss, similarity_matrix
 from simcse_cli.settings.choices import ContrastBlock
 
@@ -17,7 +17,7 @@ def guided_info_nce(
     temperature: float,
     margin: float = 0.0,
     blocks: Collection[ContrastBlock] = tuple(ContrastBlock),
-    excluded: Tensor | None = None,
+    texts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the in-batch loss, mean over anchors, in nats, and the share of removed negatives.
 
@@ -33,8 +33,9 @@ def guided_info_nce(
 
     A text is removed from row i where the guide gives it a cosine above ``b_i - margin``; b_i is
     the guide's cosine of anchor i and positive i. The labelled pair itself always stays. Unlike the
-    source, ``aa`` and ``pp`` never compare a text with itself. Pairs of rows that are true in
-    ``excluded`` ``(N, N)`` are left out everywhere except among the hard negatives.
+    source, ``aa`` and ``pp`` never compare a text with itself. ``texts`` ``(N, 2 + S)`` number the
+    texts of each row, as in ``info_nce``; if they are given, no text that is known to fit a row is
+    its negative.
 
     Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
     removed, the loss is InfoNCE.
@@ -52,6 +53,12 @@ def guided_info_nce(
     is_own = own_pairs(anchors)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
+    # For each view on the right, the texts that are known to fit a row.
+    known: list[Tensor] = []
+    if texts is not None:
+        known = [equal_pairs(texts)] * 2
+        known += torch.split(is_anchor_or_positive(texts), len(anchors), dim=1)
+
     # For each pair of views: the student's cosines, without the entries to leave out.
     logits = []
     n_removed = []
@@ -68,8 +75,8 @@ def guided_info_nce(
         n_candidates += removed.numel() - len(anchors) * has_own_pairs
         # The entries below are left out too, but do not count as removed by the guide.
         left_out = removed
-        if has_own_pairs and excluded is not None:
-            left_out = left_out | excluded
+        if known:
+            left_out = left_out | known[right]
         if left == right:
             left_out = left_out | is_own
         block = similarity_matrix(views[left], views[right])

@@ -76,7 +76,7 @@ def info_nce(
         is_own = is_own.repeat(1, len(hard_negatives) // n_rows)
         negative_logits = negative_logits + math.log(hard_negative_alpha) * is_own
         if texts is not None:
-            negative_logits = negative_logits.masked_fill(_is_anchor_or_positive(texts), -torch.inf)
+            negative_logits = negative_logits.masked_fill(is_anchor_or_positive(texts), -torch.inf)
         logits = torch.cat([logits, negative_logits], dim=1)
     if extra_negatives is not None:
         extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
@@ -101,8 +101,11 @@ def equal_pairs(texts: Tensor) -> Tensor:
     return (has_same_anchor | has_same_positive | has_anchor_as_positive).fill_diagonal_(False)
 
 
-def _is_anchor_or_positive(texts: Tensor) -> Tensor:
-    """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i."""
+def is_anchor_or_positive(texts: Tensor) -> Tensor:
+    """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i.
+
+    The columns of ``texts`` number the texts of anchors, positives and hard negatives.
+    """
     anchors = texts[:, 0, None]
     positives = texts[:, 1, None]
     negatives = texts[:, 2:].T.flatten()  # in the order of the rows of ``hard_negatives``

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from simcse_cli.machine.gather import n_processes, sum_over_processes
+from simcse_cli.machine.precision import wide
 
 INITIALIZER_RANGE = 0.02
 _EPSILON = 1e-5
@@ -63,6 +64,8 @@ class GlobalBatchNorm(nn.Module):
             return functional.batch_norm(
                 rows, None, None, self.weight, self.bias, training=True, eps=_EPSILON
             )
+        # In 16 bits, as autocast gives them, the counts and the sums would be rounded.
+        rows = wide(rows)
         count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count
         centred = rows - mean

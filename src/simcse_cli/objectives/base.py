@@ -18,7 +18,7 @@ from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.padding import PaddedRows, TokenRows
 from simcse_cli.models.pretrained import MlmHead
-from simcse_cli.settings.choices import ServedEncoder
+from simcse_cli.settings.choices import HeadUse, ServedEncoder
 from simcse_cli.settings.declare import setting
 
 Representations = tuple[Tensor, ...]
@@ -234,6 +234,13 @@ class Objective(nn.Module, ABC):
     def mlm_head(self) -> MlmHead | None:
         """Return the masked-LM head that is saved with the encoder; none by default."""
         return None
+
+
+def training_width(encoder: SentenceEncoder) -> int:
+    """Return the width of the vectors that the loss reads: that of the head, if there is one."""
+    if encoder.record.head_use is HeadUse.NONE or encoder.head is None:
+        return encoder.hidden_size
+    return encoder.head.dense.out_features
 
 
 @dataclass(frozen=True)

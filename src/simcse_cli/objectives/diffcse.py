@@ -19,9 +19,9 @@ from simcse_cli.models.heads import BatchNormHead
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows, pad, real_positions
 from simcse_cli.models.pretrained import load_masked_lm, load_tokenizer, weights_as_bytes
-from simcse_cli.objectives.base import Batch, Losses, Representations
+from simcse_cli.objectives.base import Batch, Losses, Representations, training_width
 from simcse_cli.objectives.mlm import Masking
-from simcse_cli.objectives.simcse import Simcse, SimcseOptions, training_width
+from simcse_cli.objectives.simcse import Simcse, SimcseOptions
 from simcse_cli.settings.choices import Fill, ObjectiveName
 from simcse_cli.settings.declare import setting
 

@@ -10,8 +10,15 @@ from torch.nn import functional
 from simcse_cli.losses.similarity import l2_normalize, similarity_matrix
 from simcse_cli.machine.gather import gather_with_grad, mean_over_processes
 from simcse_cli.machine.precision import no_autocast
-from simcse_cli.objectives.base import Batch, Losses, Objective, ObjectiveOptions, Representations
-from simcse_cli.objectives.simcse import teacher_cosines, training_width
+from simcse_cli.objectives.base import (
+    Batch,
+    Losses,
+    Objective,
+    ObjectiveOptions,
+    Representations,
+    training_width,
+)
+from simcse_cli.objectives.simcse import teacher_cosines
 from simcse_cli.settings.choices import DistillTarget, ObjectiveName
 from simcse_cli.settings.declare import setting
 

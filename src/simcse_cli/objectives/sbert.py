@@ -8,7 +8,13 @@ from torch import Tensor, nn
 from simcse_cli.losses.classification import classification, sbert_features
 from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.machine.precision import no_autocast
-from simcse_cli.objectives.base import Batch, DataKind, Losses, Representations
+from simcse_cli.objectives.base import (
+    Batch,
+    DataKind,
+    Losses,
+    Representations,
+    training_width,
+)
 from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
 
@@ -36,7 +42,7 @@ class Sbert(LabelledPairs):
     }
 
     def set_up(self) -> None:
-        self.classifier = nn.Linear(3 * self.encoder.hidden_size, len(NLI_CLASSES))
+        self.classifier = nn.Linear(3 * training_width(self.encoder), len(NLI_CLASSES))
 
     def target(self, labels: Sequence[str]) -> Tensor:
         return torch.tensor([NLI_CLASSES.index(label) for label in labels])

@@ -14,11 +14,16 @@ from simcse_cli.losses.guided import guided_info_nce
 from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.losses.similarity import similarity_matrix
 from simcse_cli.machine.gather import gather_views
-from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.objectives.base import Batch, Examples, Losses, Representations
+from simcse_cli.objectives.base import (
+    Batch,
+    Examples,
+    Losses,
+    Representations,
+    training_width,
+)
 from simcse_cli.objectives.mlm import mlm_term
 from simcse_cli.objectives.views import TextViewOptions, TextViews
-from simcse_cli.settings.choices import ContrastBlock, HeadUse, ObjectiveName, Similarity
+from simcse_cli.settings.choices import ContrastBlock, ObjectiveName, Similarity
 from simcse_cli.settings.declare import setting
 
 
@@ -250,7 +255,7 @@ class SimcseSup(Simcse):
                 temperature=options.temperature,
                 margin=options.guide_margin,
                 blocks=options.contrast,
-                excluded=known_pairs(batch),
+                texts=numbers_of_texts(batch),
             )
             losses.append(loss)
             shares.append(share)
@@ -300,10 +305,3 @@ def with_anchors_again(batch: Batch) -> Batch:
     batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]
     batch.extra["n_plain"] = n_plain + batch.n_examples
     return batch
-
-
-def training_width(encoder: SentenceEncoder) -> int:
-    """Return the width of the vectors that the loss reads: that of the head, if there is one."""
-    if encoder.record.head_use is HeadUse.NONE or encoder.head is None:
-        return encoder.hidden_size
-    return encoder.head.dense.out_features

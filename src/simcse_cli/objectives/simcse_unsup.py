@@ -17,13 +17,12 @@ from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
 from simcse_cli.machine.gather import gather_with_grad
-from simcse_cli.objectives.base import Batch, Examples, Losses
+from simcse_cli.objectives.base import Batch, Examples, Losses, training_width
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
     known_pairs,
     teacher_cosines,
-    training_width,
     with_anchors_again,
 )
 from simcse_cli.objectives.vector_queue import VectorQueue
@@ -139,12 +138,18 @@ class SimcseUnsup(Simcse):
                 form = f"--set mix={options.mix:g}"
             raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
 
-        # DCLR's noise and the form of Mirror-BERT exist for cosines alone.
-        is_cosine = options.similarity is Similarity.COSINE
-        if not is_cosine and (options.noise or options.negatives is Negatives.ALL_VIEWS):
-            if options.noise:
-                form = f"--set noise={options.noise:g}"
-            raise ConfigError(f"{form} compares by cosine", hint="leave --similarity out")
+        # DCLR's noise and released loss and the form of Mirror-BERT exist for cosines alone.
+        cosine_forms = []
+        if options.noise:
+            cosine_forms.append(f"--set noise={options.noise:g}")
+        if options.as_released:
+            cosine_forms.append("--set as_released=true")
+        if options.negatives is Negatives.ALL_VIEWS:
+            cosine_forms.append(form)
+        if cosine_forms and options.similarity is not Similarity.COSINE:
+            raise ConfigError(
+                f"{cosine_forms[0]} compares by cosine", hint="leave --similarity out"
+            )
         if options.negatives is not Negatives.NO_DROPOUT:
             return
 

@@ -18,6 +18,7 @@ from simcse_cli.objectives.base import (
     Examples,
     TwoEncoderOptions,
     TwoEncoders,
+    training_width,
 )
 from simcse_cli.settings.choices import DropoutMode
 from simcse_cli.settings.declare import setting
@@ -190,7 +191,7 @@ class ProjectedViews(TextViews):
                 hint="use --dropout-mode independent, or none with --augment",
             )
         self.projector = Projector(
-            self.encoder.hidden_size, self.options.projector_dim, bias=self.projector_bias
+            training_width(self.encoder), self.options.projector_dim, bias=self.projector_bias
         )
 
     def projections(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:

@@ -84,12 +84,15 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether both results have the task, with the same subsets and gold scores."""
-    left = a.get(task)
-    right = b.get(task)
-    if left is None or right is None or left.keys() != right.keys():
+    """Tell whether both results have the task, with the same subsets, gold scores and sentences.
+
+    Sentences are compared only if both have them.
+    """
+    first = a.get(task)
+    second = b.get(task)
+    if first is None or second is None or first.keys() != second.keys():
         return False
-    return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
+    return all(_same_items(first[subset], second[subset]) for subset in first)
 
 
 def write_predictions(
@@ -118,11 +121,15 @@ def same_examples(
     """
     first = a.get(task)
     second = b.get(task)
-    if first is None or second is None or not np.array_equal(first.gold, second.gold):
+    return first is not None and second is not None and _same_items(first, second)
+
+
+def _same_items(a: SubsetPairs | TaskPredictions, b: SubsetPairs | TaskPredictions) -> bool:
+    if not np.array_equal(a.gold, b.gold):
         return False
-    if not first.left or not second.left:
+    if not a.left or not b.left:
         return True
-    return first.left == second.left and first.right == second.right
+    return a.left == b.left and a.right == b.right
 
 
 _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]]]
