@@ -84,12 +84,15 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
-    """Tell whether both results have the task, with the same subsets and gold scores."""
+    """Tell whether both results have the task, with the same subsets, gold scores and sentences.
+
+    Sentences are compared only if both have them.
+    """
     left = a.get(task)
     right = b.get(task)
     if left is None or right is None or left.keys() != right.keys():
         return False
-    return all(np.array_equal(left[subset].gold, right[subset].gold) for subset in left)
+    return all(_are_alike(left[subset], right[subset]) for subset in left)
 
 
 def write_predictions(
@@ -118,7 +121,14 @@ def same_examples(
     """
     first = a.get(task)
     second = b.get(task)
-    if first is None or second is None or not np.array_equal(first.gold, second.gold):
+    return first is not None and second is not None and _are_alike(first, second)
+
+
+def _are_alike(
+    first: SubsetPairs | TaskPredictions, second: SubsetPairs | TaskPredictions
+) -> bool:
+    """Tell whether two lists of examples have the same gold values and, if known, sentences."""
+    if not np.array_equal(first.gold, second.gold):
         return False
     if not first.left or not second.left:
         return True
