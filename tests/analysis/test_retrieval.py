@@ -250,6 +250,15 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
     two = search(index=[saved, saved], model=["a/m", "b/n"], query=["1"])
     assert [encoder.label for encoder, _ in two.indexes] == ["m", "n"]
 
+    # Judgements count rows, so they are of indexes of the same sentences.
+    other = tmp_path / "other.index"
+    SearchIndex(index.sentences[::-1], index._searcher, index.info).save(other)
+    shared = {"model": ["a/m", "b/n"], "qrels": tmp_path / "qrels.tsv", "query": ["1"]}
+    search(index=[saved, saved], **shared)
+    with pytest.raises(DataError, match=r"other\.index holds other sentences than .*saved\.index"):
+        search(index=[saved, other], **shared)
+    search(index=[saved, other], **shared | {"qrels": None})
+
     index.info |= {"model": "org/model"}
     index.save(saved, force=True)
     with pytest.raises(DataError) as raised:

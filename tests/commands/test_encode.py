@@ -11,6 +11,7 @@ import pytest
 
 from helpers import SENTENCES, plain_vectors, sigterm_in_second_window
 from simcse_cli.encoding import parts
+from simcse_cli.encoding.journal import Journal
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.models.encode import ReadyEncoder
@@ -283,6 +284,41 @@ def test_finished_output_is_finished_for_resume_and_in_the_way_for_others(encode
         "exists already, without a side file that tells what it holds" in encode("--resume").stderr
     )
     assert ((tmp_path / "v.npy").read_bytes(), index.read_bytes()) == written
+
+
+def test_what_a_stream_gave_is_never_taken_for_finished(invoke, tiny_model_dir, tmp_path):
+    command = ("encode", "-", "-o", tmp_path / "v.npy", "-m", tiny_model_dir, "--resume")
+    assert invoke(*command, input="one\ntwo\n").exit_code == 0
+    refused = invoke(*command, input="three\nfour\n")
+    assert refused.exit_code == 1
+    said = " ".join(refused.stderr.split())
+    assert "v.npy exists already, and what comes from - may differ from its input" in said
+
+
+def test_an_index_of_another_output_is_not_taken_for_its_own(encode, source, tmp_path):
+    encode("--index", tmp_path / "v.idx")
+    source.write_text("another\n")
+    (tmp_path / "v.npy").rename(tmp_path / "w.npy")
+    (tmp_path / "v.npy.json").rename(tmp_path / "w.npy.json")
+    assert encode().exit_code == 0
+    refused = encode("--index", tmp_path / "v.idx", "--resume")
+    assert refused.exit_code == 1
+    said = " ".join(refused.stderr.split())
+    assert f"exists already and was not written with --index {tmp_path / 'v.idx'}" in said
+
+
+def test_what_a_killed_process_completed_is_compared_with_the_settings(
+    encode, source, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", lambda self: None)
+        encode()
+    assert names(tmp_path) == ["v.npy", "v.npy.json", "v.npy.part.json", "v.npy.part.txt"]
+    refused = encode("--resume", "--normalize")
+    assert refused.exit_code == 1
+    assert "exists already and has normalize False, not True" in " ".join(refused.stderr.split())
+    source.write_text("another\n")
+    assert "exists already and has another input" in " ".join(encode("--resume").stderr.split())
 
 
 @pytest.mark.parametrize("change", ["grow", "cut", "replace"])

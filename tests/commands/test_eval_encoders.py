@@ -37,6 +37,11 @@ def failing(invoke, sts_folder):
     return run
 
 
+def test_an_automatic_precision_is_recorded_as_what_it_stands_for(sts, tiny_model_dir):
+    result = sts("--model", tiny_model_dir, "--device", "cpu", "--precision", "auto")
+    assert result["precision"] in ("fp32", "bf16")
+
+
 def write_distinct_pairs(sts_folder: Path) -> None:
     """Make the STS-B test set of pairs of different sentences, so that no two cosines tie."""
     gold = np.random.default_rng(1).permutation(len(SENTENCES) - 1) / 5

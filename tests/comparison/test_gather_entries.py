@@ -349,6 +349,16 @@ def test_a_baseline_is_the_same_system_by_label_and_by_path(folder, baseline) ->
     assert {test["baseline"] for test in found.payload["tests"]} == {"b"}
 
 
+@pytest.mark.parametrize("spelling", ["runs/one/", "./runs/one", "{folder}/runs/one"])
+def test_a_baseline_is_one_entry_however_its_path_is_spelt(folder, spelling) -> None:
+    write_run(folder / "runs/one")
+    write_run(folder / "runs/two", lr=1e-5)
+    options = CompareOptions(baseline=spelling.format(folder=folder))
+    found = gather(["runs/one", "runs/two"], options)
+    assert [entry.label for entry in found.entries] == ["one", "two"]
+    assert found.reference is found.entries[0]
+
+
 def test_a_baseline_of_seeds_in_a_result_file_is_their_mean_by_label_and_by_path(folder) -> None:
     for name in "ab":
         runs = [

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import parts
+from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.models.encode import ReadyEncoder
@@ -274,6 +274,25 @@ def test_an_update_killed_at_any_step_of_publishing_is_finished_by_the_next(
     assert seen[0]
     assert not seen[-1]
     assert all(first >= second for first, second in pairwise(seen))
+
+
+def test_an_index_that_a_killed_update_has_replaced_is_written_again(encode, tmp_path, monkeypatch):
+    """Also if the input is again that of the output, so that no row is to be encoded."""
+    index = tmp_path / "v.idx"
+    encode(FIRST, "v.npy", "--index", index)
+    written = index.read_bytes()
+
+    def dies(*arguments):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(formats, "finish_file", dies)
+        with pytest.raises(Killed):
+            encode(SECOND, "v.npy", "--update")
+    assert index.read_bytes() != written
+    done = encode(FIRST, "v.npy", "--update")
+    assert done.exit_code == 0, done.stderr
+    assert index.read_bytes() == written
 
 
 @pytest.mark.parametrize(

@@ -155,10 +155,18 @@ def test_key_changes_with_everything_a_result_depends_on(sts_folder, tmp_path):
         StsSuite(sts_folder, sick).key(replace(setting, regressor=regressor))["files"]
         for regressor in (False, True)
     )
-    assert set(trained) - set(plain) == {"SICK_train.txt", "SICK_trial.txt"}
+    assert set(trained) - set(plain) == {"SICK/SICK_train.txt", "SICK/SICK_trial.txt"}
     (sts_folder / "downstream" / "SICK" / "SICK_trial.txt").unlink()
-    assert "SICK_trial.txt" not in StsSuite(sts_folder, sick, "all").key(setting)["files"]
+    assert "SICK/SICK_trial.txt" not in StsSuite(sts_folder, sick, "all").key(setting)["files"]
     assert StsSuite(None, ["own"], own_tasks=own).key(setting)["files"] == {}
+
+
+def test_key_changes_with_a_file_whose_name_other_years_have_too(sts_folder):
+    suite = StsSuite(sts_folder, ["STS13", "STS16"])
+    before = suite.key(STS_SETTINGS[StsProtocol.SIMCSE])
+    headlines = sts_folder / "downstream/STS/STS13-en-test/STS.gs.headlines.txt"
+    headlines.write_text("1\n" * len(headlines.read_text().splitlines()))
+    assert suite.key(STS_SETTINGS[StsProtocol.SIMCSE]) != before
 
 
 PUBLISHED = {"STS12": 72.37, "STS13": 80.60, "STS16": 78.99, "STSBenchmark": 82.03}

@@ -7,10 +7,15 @@ import pytest
 from sklearn.metrics import f1_score as sklearn_f1
 
 from helpers import write_transfer_folder
-from simcse_cli.data.transfer_files import TransferTask, read_transfer_task, transfer_files
+from simcse_cli.data.transfer_files import (
+    TransferTask,
+    read_task_file,
+    read_transfer_task,
+    transfer_files,
+)
 from simcse_cli.errors import DataError, TrainingError
 from simcse_cli.evaluation import probe, transfer
-from simcse_cli.evaluation.embedding_cache import EvaluationCache, digest_of
+from simcse_cli.evaluation.embedding_cache import EvaluationCache
 from simcse_cli.evaluation.folds import stratified_folds
 from simcse_cli.evaluation.probe import PROBE_SETTINGS, run_probe
 from simcse_cli.evaluation.transfer import (
@@ -118,9 +123,25 @@ def test_kept_results_are_found_by_all_that_they_depend_on(senteval):
             "version": transfer._RESULT_VERSION,
             "probe": "senteval",
             "settings": dataclasses.asdict(settings),
-            "data": digest_of(task.left, task.right, task.labels),
+            "data": task.digest,
         }
     ]
+
+
+def test_kept_results_are_of_the_same_split(tmp_path):
+    """The same texts and labels in the same order are another task if other rows are tested."""
+    rows = [f"{'word ' * length}{length},{length % 2}" for length in range(1, 101)]
+    scores = []
+    cache = EvaluationCache(tmp_path / "cache", "hash")
+    for n_train in (60, 80):
+        path = tmp_path / "own.csv"
+        parts = ["train"] * n_train + ["test"] * (len(rows) - n_train)
+        lines = [f"{row},{part}" for row, part in zip(rows, parts, strict=True)]
+        path.write_text("\n".join(["text,label,split", *lines]))
+        own = {"own": read_task_file(path)}
+        result = evaluate(HashingEncoder(), None, tasks=("own",), own_tasks=own, cache=cache)
+        scores.append(result.tasks["own"].n)
+    assert scores == [40, 20]
 
 
 def test_tasks_finished_before_a_failure_are_kept(senteval, tmp_path, monkeypatch):

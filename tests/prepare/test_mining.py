@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from helpers import SENTENCES, CountingProgress, Told, build_tiny_model
 from simcse_cli.data.text import match_key
@@ -26,7 +27,7 @@ from simcse_cli.prepare.mining import (
 from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.progress import SilentProgress
-from simcse_cli.settings.choices import NegativePick, SearchBackend
+from simcse_cli.settings.choices import NegativePick, Precision, SearchBackend
 
 WORDS = sorted({word.strip(".,?") for sentence in SENTENCES for word in sentence.split()})
 
@@ -505,6 +506,7 @@ class Circle:
     """An encoder whose vector of a text has the cosine in the text, as in ``b 0.5``, with that of ``a 1``."""
 
     name, digest, dim, prompt, query_prompt = "circle", "d", 2, "plain: ", "query: "
+    device = torch.device("cpu")
 
     def __init__(self):
         self.asked = []
@@ -693,7 +695,14 @@ def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_f
     n_asked = len(circle.asked)
     assert mine_on_circle(tmp_path, resume=True)[2] == [f"{tmp_path / 'o.csv'} is already finished"]
     assert len(circle.asked) == n_asked
-    for changed in ({"seed": 7}, {"more": ["n 0.1"]}, {"margin": 0.1}):
+    for changed in (
+        {"seed": 7},
+        {"more": ["n 0.1"]},
+        {"margin": 0.1},
+        {"encoding": "latin-1"},
+        {"sample": 2},
+        {"precision": Precision.BF16},
+    ):
         with pytest.raises(
             OutputError, match=r"o\.csv exists already, and this search did not write it"
         ):
@@ -719,6 +728,8 @@ def test_texts_on_a_circle_that_are_encoded_already_are_not_encoded_again(
     with pytest.raises(KeyboardInterrupt):
         mine_on_circle(tmp_path)
     circle.is_interrupted = False
+    with pytest.raises(DataError, match=r"has encoding 'utf-8', not 'latin-1'"):
+        mine_on_circle(tmp_path, resume=True, encoding="latin-1")
     mine_on_circle(tmp_path, resume=True)
     assert [len(texts) for _, texts in circle.asked] == [4, 4, 1, 2]
 

@@ -83,6 +83,16 @@ def test_same_examples_needs_the_same_classes_and_sentences() -> None:
     assert not same_examples(plain, texts, "CR")
 
 
+def test_same_pairs_needs_the_same_sentences_where_both_have_them() -> None:
+    gold = np.array([0.0, 1.0])
+    plain = {"own": {"test": SubsetPairs(gold, gold)}}
+    texts = {"own": {"test": SubsetPairs(gold, gold, ("a", "b"), ("c", "d"))}}
+    other = {"own": {"test": SubsetPairs(gold, gold, ("a", "b"), ("c", "e"))}}
+    assert same_pairs(plain, texts, "own")
+    assert same_pairs(texts, texts, "own")
+    assert not same_pairs(texts, other, "own")
+
+
 def test_pair_scores_come_back_as_written(tmp_path: Path) -> None:
     first = SubsetPairs(np.array([5.0, 0.25]), np.array([0.1, 1 / 3]), ("a", "ü "), ("b", 'c"'))
     second = SubsetPairs(np.array([2.0]), np.array([-0.5]))

@@ -66,6 +66,30 @@ def test_a_model_reads_every_text_once_and_its_file_is_found_again(tiny_model_di
     assert (tmp_path / "teachers" / "1.npy").stat().st_mtime_ns == written
 
 
+@pytest.mark.parametrize("changed", ["texts", "teacher"])
+def test_vectors_of_other_texts_or_of_another_teacher_are_made_again(
+    tiny_model_dir, tmp_path, changed
+):
+    """A run that was killed before its first record has nothing else that tells."""
+    named = [(str(tiny_model_dir), 1.0)]
+    Teachers(named, ROWS, "cpu", SilentProgress(), texts_digest="a").prepare(
+        tmp_path, SilentProgress()
+    )
+    rows, texts_digest = ROWS, "a"
+    if changed == "texts":
+        rows, texts_digest = ROWS[::-1], "b"
+    else:
+        build_tiny_model(tmp_path / "other", seed=1)
+        named = [(str(tmp_path / "other"), 1.0)]
+    found, expected = (
+        Teachers(named, rows, "cpu", SilentProgress(), texts_digest=texts_digest) for _ in range(2)
+    )
+    found.prepare(tmp_path, SilentProgress())
+    expected.prepare(tmp_path / "new", SilentProgress())
+    every = np.arange(len(rows))
+    assert torch.equal(found.of_rows(every), expected.of_rows(every))
+
+
 def test_a_run_reads_its_teacher_and_one_that_teaches_itself_has_nothing_to_learn(
     invoke, tiny_model_dir, tmp_path
 ):

@@ -1,5 +1,6 @@
 """`analyze retrieval`: find the sentences nearest to queries, and score them by judgements."""
 
+import operator
 import os
 import shlex
 from collections import Counter
@@ -161,7 +162,32 @@ def open_search(
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(index.sentences, index.ids)
+    if options.qrels is not None:
+        _require_same_rows(corpus, options, [index for _, index in indexes])
     return CorpusSearch(options, corpus, indexes)
+
+
+def _require_same_rows(
+    corpus: NumberedTexts,
+    options: RetrievalOptions,
+    indexes: Sequence[search_index.SearchIndex],
+) -> None:
+    """Raise DataError if row i of a saved index is not sentence i of the corpus.
+
+    Of sentences in a file, only their number is compared, since the file may hold more than the
+    texts that were encoded, such as titles.
+    """
+    for path, index in zip(options.index or (), indexes, strict=False):
+        is_alike = len(index.sentences) == len(corpus.sentences)
+        if is_alike and options.corpus is None and index.sentences is not corpus.sentences:
+            is_alike = all(map(operator.eq, index.sentences, corpus.sentences))
+        if not is_alike:
+            corpus_name = options.corpus or (options.index or [path])[0]
+            raise DataError(
+                f"{path} holds other sentences than {corpus_name}, so one file of judgements does "
+                "not score both",
+                hint="build it again from the same texts: `simcse encode FILE --index INDEX`",
+            )
 
 
 def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSource]:

@@ -126,8 +126,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
     # A baseline path that no argument (PATH or LABEL=PATH) names becomes one more argument.
     baseline = options.baseline
-    paths = [item.partition("=")[2] or item for item in items]
-    if baseline is not None and Path(baseline).exists() and baseline not in paths:
+    paths = [Path(item.partition("=")[2] or item).resolve() for item in items]
+    if baseline is not None and Path(baseline).exists() and Path(baseline).resolve() not in paths:
         items = [baseline, *items]
     loaded: list[Entry] = []
     for item in _named_apart(items):

@@ -24,7 +24,7 @@ from simcse_cli.encoding.parts import ALONE, Outputs, ProcessGroup
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output, index_files
-from simcse_cli.encoding.sinks import PairsSink, StdoutSink, finish_update
+from simcse_cli.encoding.sinks import PairsSink, StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
@@ -112,8 +112,6 @@ def _encode_one(
     if options.update and n_processes > 1:
         raise UsageError("updates a file in one process", option="--update")
     with vector_output(output, inputs, options, rank) as target:
-        if options.update:
-            finish_update(output)
         writer = VectorWriter(files, inputs, options, progress)
         if n_processes > 1:  # of `torchrun` or `accelerate launch`
             processes.require_shared(output)

@@ -336,8 +336,11 @@ class VectorSink:
         return [Journal(self.output, rank, n_processes) for rank in range(n_processes)]
 
 
-def finish_update(output: Path) -> None:
-    """Put the output of a killed update in its place, if the update had completed it."""
+def finish_killed(output: Path) -> None:
+    """Do what was left to do when a process was killed after it had completed an output.
+
+    The output of an update is put in its place, and the journal is removed.
+    """
     journal = Journal(output, 0, 1)
     if not journal.exists():
         return

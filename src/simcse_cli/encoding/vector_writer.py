@@ -9,6 +9,7 @@ from typing import Any
 
 from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
@@ -18,7 +19,7 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import ALONE, Part, ProcessGroup, side_file
 from simcse_cli.encoding.row_names import names_file, text_digest, write_names
 from simcse_cli.encoding.search_index import SearchIndex, index_files
-from simcse_cli.encoding.sinks import VectorSink
+from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
 from simcse_cli.errors import ConfigError, OutputError, UsageError
@@ -101,6 +102,8 @@ class VectorWriter:
         write the output together; all but the first return 0.
         """
         options = self.options
+        if group is ALONE:
+            finish_killed(output.path)
         if options.update and output.path.exists():
             return self._update(output, progress)
         is_finished = output.path.exists() and not is_unfinished(output.path)
@@ -128,7 +131,10 @@ class VectorWriter:
             self.options = options
         id_column = options.id_column or ""  # it is never missing, as --update needs --id-column
         update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
-        has_index = options.index is None or all(map(Path.exists, index_files(options.index)))
+        # A killed update may have replaced the index already.
+        has_index = options.index is None or (
+            all(map(Path.exists, index_files(options.index))) and not is_unfinished(output.path)
+        )
         # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
@@ -170,15 +176,31 @@ class VectorWriter:
         The side file of an output with these settings and this input records the same entries.
         """
         output_facts = {"dtype": self.kind.value, "input_sha256": self.files.digest}
+        # A data set of the Hub has no digest, so its name is compared.
+        if self.files.digest is None:
+            output_facts["input"] = self.files.source
         return self.encode.settings | output_facts
 
     def _rows_of_finished(self, path: Path, progress: Progress) -> int:
         """Return the number of rows of a finished output; refuse one of another input or model."""
         side_path = side_file(path)
         side: Any = read_json(side_path) if side_path.is_file() else None
+        source = self.files.source
+        if not self.files.is_stored and guess_format(source) is not FileFormat.HUB:
+            raise OutputError(
+                f"{path} exists already, and what comes from {source} may differ from its input",
+                hint=EXISTS_HINT,
+            )
         require_same(path, side, self.facts())
-        if self.options.index is not None:
-            for file in index_files(self.options.index):
+        index = self.options.index
+        if index is not None:
+            recorded = side.get("index")
+            if recorded is None or (path.parent / recorded).resolve() != index.resolve():
+                raise OutputError(
+                    f"{path} exists already and was not written with --index {index}",
+                    hint=EXISTS_HINT,
+                )
+            for file in index_files(index):
                 require_file(file, hint="write all again with --force")
         progress.info(f"{path} is already finished")
         return int(side["n_rows"])

@@ -11,6 +11,7 @@ from simcse_cli.evaluation.embedding_cache import Embeddings
 from simcse_cli.evaluation.options import EncoderOptions
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.digests import encoder_digest
+from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.bilstm_max import BiLstmMax
 from simcse_cli.models.card import update_cards
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -131,8 +132,9 @@ def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress)
     # A commit stands for the vectors only if the Hub model is used with its default settings.
     changes = (options.pooler, options.prompt, options.truncate_dim)
     is_unchanged = changes == (None, None, None) and options.long is LongTexts.CUT
+    precision = resolve_precision(options.precision, model.device)
     commit = None
-    if model.folder is not None and is_unchanged and options.precision is Precision.FP32:
+    if model.folder is not None and is_unchanged and precision is Precision.FP32:
         commit = commit_of(model.folder)
 
     # A prompt that the user chose is applied to all texts, in place of the model's prompts.
@@ -144,7 +146,7 @@ def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress)
         model.pooler,
         model.digest,
         model.dim,
-        options.precision,
+        precision,
         encode,
         variations=model.variations,
         prompts=prompts,

@@ -170,13 +170,17 @@ class StsSuite:
         splits = {self.split}
         if setting.regressor:
             splits.add("all")
-        files: set[Path] = set()
+        # Some years have files of the same name, so names include the folder.
+        files: dict[str, str] = {}
         for task in self.tasks:
             if self.data_dir is None or task in self.own_tasks:
                 continue
             for split in splits:
-                if has_split(task, split):
-                    files.update(sts_files(self.data_dir, task, split=split))
+                if not has_split(task, split):
+                    continue
+                for path in sts_files(self.data_dir, task, split=split):
+                    if path.is_file():
+                        files[f"{path.parent.name}/{path.name}"] = sha256_file(path)
         return {
             "version": _RESULT_VERSION,
             "tasks": list(self.tasks),
@@ -184,7 +188,7 @@ class StsSuite:
             "metric": setting.metric.value,
             "aggregation": setting.aggregation.value,
             "regressor": setting.regressor,
-            "files": {path.name: sha256_file(path) for path in sorted(files) if path.is_file()},
+            "files": files,
             "pair_files": {name: task.digest for name, task in self.own_tasks.items()},
         }
 

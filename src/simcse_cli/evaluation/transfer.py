@@ -23,7 +23,7 @@ from simcse_cli.data.transfer_files import (
 from simcse_cli.errors import DataError, TrainingError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.evaluation import probe
 from simcse_cli.evaluation.bootstrap import resample_accuracy, with_intervals
-from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder, digest_of
+from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, cache_folder
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, keep_in_run
 from simcse_cli.evaluation.fit_postprocess import open_with_postprocess
 from simcse_cli.evaluation.folds import Fold, RowIndices, stratified_folds
@@ -109,7 +109,7 @@ class TransferSuite:
             "version": _RESULT_VERSION,
             "probe": self.probe.value,
             "settings": asdict(probe.PROBE_SETTINGS[self.protocol]),
-            "data": digest_of(task.left, task.right, task.labels),
+            "data": task.digest,  # of the texts, the labels and the parts
         }
 
         # With a result that is kept, nothing is encoded and no probe is run.

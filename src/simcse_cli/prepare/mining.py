@@ -34,15 +34,18 @@ from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import STDIO, Inputs, read_json
 from simcse_cli.files.output import work_folder
+from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.prepare.options import HardNegativeOptions, MiningOptions, PairOptions
 from simcse_cli.prepare.pairs import PairCounts, given_pairs, pair_rows
-from simcse_cli.prepare.rows import RowWriter, chosen
+from simcse_cli.prepare.rows import RowWriter, chosen, shared_settings
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import NegativePick
 from simcse_cli.settings.config import pinned
 
+_READING = ("encoding", "header", "separator", "keep_label")
+"""Settings that decide which texts are read."""
 BLOCK = 1024
 """Queries that are searched together; results are saved block by block."""
 DEFAULT_MARGIN = 0.05
@@ -215,10 +218,13 @@ def _mine(
     check_output(options.output, force=options.force or is_finished)
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
-    settings = settings | {"model_digest": encoder.digest}
+    precision = resolve_precision(options.precision, encoder.device)
+    settings = settings | {"model_digest": encoder.digest, "precision": precision.value}
     facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
+    facts |= chosen(options, *_READING)
     if is_finished:
-        _require_finished(options.output, facts)
+        # The filters change the output, but not the search before it.
+        _require_finished(options.output, facts | shared_settings(options))
     # Only unfinished work depends on the size of the blocks, so no manifest records it.
     facts["block"] = BLOCK
     files = Inputs(sources)

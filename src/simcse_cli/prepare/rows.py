@@ -111,7 +111,7 @@ class RowWriter:
                 inputs=inputs,
                 folder=complete.parent,
                 outputs=[(complete, result.counts.kept)],
-                settings=settings | _shared_settings(options),
+                settings=settings | shared_settings(options),
                 seed=options.seed,
                 **result.record(),
             )
@@ -163,7 +163,7 @@ def chosen(options: RowOptions, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names}
 
 
-def _shared_settings(options: RowOptions) -> dict[str, Any]:
+def shared_settings(options: RowOptions) -> dict[str, Any]:
     """Return the settings that every sub-command records in its manifest."""
     shared = chosen(options, *_MANIFEST_SETTINGS)
     if options.check_leak is not None:

@@ -493,7 +493,7 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
             )
         return None
     weighted_names = [split_weight(text, "--teacher") for text in config.teacher]
-    return Teachers(weighted_names, data.rows, config.device, progress)
+    return Teachers(weighted_names, data.rows, config.device, progress, texts_digest=data.digest)
 
 
 def build_parts(

@@ -1,6 +1,6 @@
 """Teachers: frozen models whose vectors of the training texts are made once, then read by row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.errors import ConfigError
+from simcse_cli.files.atomic import write_json
 from simcse_cli.files.digests import sha256_file
-from simcse_cli.files.inputs import require_file
+from simcse_cli.files.inputs import read_json, require_file
 from simcse_cli.losses.similarity import l2_normalize
 from simcse_cli.machine.processes import process_count, process_rank
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -57,8 +58,11 @@ class Teachers:
         rows: Sequence[tuple[str, ...]],
         device: str,
         progress: Progress,
+        *,
+        texts_digest: str = "",
     ) -> None:
         self.rows = rows
+        self.texts_digest = texts_digest
         self.n_columns = len(rows[0])
         self.teachers = [Teacher(name, weight, device, progress) for name, weight in named]
         self.dim = sum(teacher.dim for teacher in self.teachers)
@@ -73,7 +77,10 @@ class Teachers:
                 )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        """Encode all texts by each model into files of the run, unless these files exist."""
+        """Encode all texts by each model into files of the run, unless these files exist.
+
+        A record beside each file says which teacher and which texts its vectors are of.
+        """
         n_processes = process_count()
         group = ALONE
         if n_processes > 1:
@@ -84,15 +91,25 @@ class Teachers:
                 continue
             output = folder / TEACHERS / f"{number}.npy"
             output.parent.mkdir(parents=True, exist_ok=True)
-            is_there = output.exists()
+            record = output.with_suffix(".json")
+            made_of = {"teacher": teacher.digest, "texts": self.texts_digest}
+            is_there = output.exists() and record.is_file() and read_json(record) == made_of
             group.wait()  # for all processes to have looked, before one writes
             if not is_there:
                 progress.info(f"encoding the training texts by teacher {teacher.name}, once")
                 texts = (text for row in self.rows for text in row)
                 total = len(self.rows) * self.n_columns
                 encode = partial(teacher.model.encode, normalize=True)
-                sink = VectorSink(output, teacher.dim, resume=True, group=group)
-                EncodeJob(texts, encode, total=total).run(sink, progress)
+                write_record = partial(_write_record, record.name, made_of)
+                sink = VectorSink(
+                    output,
+                    teacher.dim,
+                    resume=True,
+                    force=True,
+                    group=group,
+                    companions=write_record,
+                )
+                EncodeJob(texts, encode, made_of, total).run(sink, progress)
             teacher.vectors = read_matrix(output)
             teacher.model = None
 
@@ -112,3 +129,10 @@ class Teachers:
             vectors = torch.from_numpy(np.asarray(teacher.vectors[text_numbers], np.float32))
             parts.append(l2_normalize(vectors) * (teacher.weight / total) ** 0.5)
         return torch.cat(parts, dim=1).view(len(rows), self.n_columns, -1)
+
+
+def _write_record(
+    name: str, made_of: Mapping[str, str], folder: Path, rows: Array, texts: Iterable[str]
+) -> None:
+    """Write the record of a file of vectors into the folder in which the file is completed."""
+    write_json(folder / name, made_of)
