@@ -245,7 +245,23 @@ def test_every_dropped_row_is_counted(tmp_path):
         ("yes,no\nA dog, a cat, a bird\n", None),
         ("id,subject\n", None),
         ("a\tb\nc\td\n", "\t"),
+        ("id,subject\na\rb,c\n", None),  # a carriage return within a line
     ],
 )
 def test_lines_of_text_below_a_line_of_names_look_like_cells(text, separator):
-    assert cells_in_text(text.splitlines()) == separator
+    assert cells_in_text(text.removesuffix("\n").split("\n")) == separator
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json"])
+def test_json_without_end_of_its_nesting_is_an_error(tmp_path, name):
+    path = tmp_path / name
+    path.write_text('{"a": ' * 100_000)
+    with pytest.raises(DataError, match="nested more than 100 levels deep"):
+        list(Table(path, Job.TEXTS).texts())
+
+
+def test_a_digit_that_is_no_number_names_no_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("left,right\nA dog.,A cat.\n")
+    with pytest.raises(DataError, match="no column ²"):
+        next(Table(path, Job.LINT).column("²"))

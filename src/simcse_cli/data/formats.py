@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -120,8 +120,9 @@ def cells_in_text(lines: Sequence[str]) -> str | None:
     header = _NAMES.fullmatch(filled[0].strip())
     if header is not None:
         rows = csv.reader(filled, delimiter=header["separator"])
-        if len({len(row) for row in rows}) == 1:
-            return header["separator"]
+        with suppress(csv.Error):  # such as a carriage return within a line
+            if len({len(row) for row in rows}) == 1:
+                return header["separator"]
     return None
 
 
@@ -130,6 +131,8 @@ def _is_json_object(line: str) -> bool:
         return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # its reader tells that it is nested too deep
 
 
 def _open_cells(source: InputPath, given: Given) -> Grid:
@@ -157,7 +160,7 @@ def _is_line_by_line(head: Sequence[str]) -> bool:
     """Tell from its first two lines whether a ``.json`` file holds a value in each line."""
     try:
         json.loads(head[0])
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return False
     return len(head) > 1 and bool(head[1].strip())
 

@@ -229,7 +229,7 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
     runs = {}
     for path in folder.glob(f"{SEED_PREFIX}*"):
         seed = path.name.removeprefix(SEED_PREFIX)
-        if seed.isdigit() and is_run(path):
+        if seed.isdecimal() and is_run(path):
             runs[int(seed)] = path
     return dict(sorted(runs.items()))
 

@@ -3,7 +3,6 @@
 This module imports nothing heavy, to keep ``--help`` fast.
 """
 
-import codecs
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,14 +40,16 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
+            "a".encode(self.encoding)
+        except (LookupError, ValueError):  # no such encoding, or one that is not of text
             what = (
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
             )
             raise UsageError(what, option="--encoding") from None
-        if self.separator == "":
-            raise UsageError("need at least one character", option="--separator")
+        if self.separator is not None and not self.separator.strip("\r\n"):
+            raise UsageError(
+                "need at least one character, which is no line end", option="--separator"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
