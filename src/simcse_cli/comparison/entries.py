@@ -159,18 +159,25 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     return join_parts(run, replace(result, scores=missing))
 
 
-def load_entries(item: str, *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
-    """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
+def label_and_path(item: str) -> tuple[str, str]:
+    """Return the two parts of an argument ``LABEL=PATH``; the label of ``PATH`` is empty."""
+    label, equals_sign, path = item.partition("=")
+    # If the whole argument is an existing path, an equals sign in it does not end a label.
+    if not equals_sign or Path(item).exists():
+        return "", item
+    return label, path
+
+
+def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
+    """Return the entries of one argument: ``PATH``, perhaps with its ``label``, or ``LABEL=PATH``.
 
     A folder without a run record gives the runs in it, such as the seeds of one setting. Result
     files in a run folder are joined with the run, and result files in a folder of several seeds
     with the run of their seed. ``view`` may name a metric and an aggregation for STS results.
     """
-    # If the whole argument is an existing path, an equals sign in it does not end a label.
-    label, equals_sign, path = item.partition("=")
-    if not equals_sign or Path(item).exists():
-        label = ""
-        path = item
+    path = item
+    if not label:
+        label, path = label_and_path(item)
 
     # A single result, from a pipe or a file.
     if path == STDIO:
