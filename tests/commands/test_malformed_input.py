@@ -333,3 +333,25 @@ def test_too_little_memory_is_an_error_in_words(error, invoke, tmp_path, monkeyp
     assert outcome.exit_code == 1
     assert outcome.stderr.startswith("error: there is not enough memory (")
     assert "ulimit -v" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/closed/model"), "/closed/model: Permission"),
+        (OSError(28, "No space left on device"), "the system refuses: No space left on device"),
+        (OSError(24, "Too many open files", "a.txt"), "a.txt: Too many open files"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_in_words(
+    error, message, invoke, tmp_path, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
+    (tmp_path / "lines.txt").write_text("one\n")
+    outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(f"error: {message}")
+    assert "fix: " in outcome.stderr
