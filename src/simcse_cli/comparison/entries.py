@@ -356,7 +356,7 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks  # ``best`` is one of these scores, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
-    are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]]
+    are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data.get("dev_tasks", ())]
     # Without any task there is no average, and ``all`` would be true.
     if not are_dev_sets:
         return tasks
@@ -407,8 +407,9 @@ def read_results(
 
     # A sweep: its scores get the name that the dev score of a run would have.
     if content.get("suite") == "sweep":
-        by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
-        measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
+        by_suite: dict[str, str] = {DevSuite.FILE: STSB_DEV}
+        by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
+        measure = by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)
         for name, score in take("quantiles", dict[str, float]).items():
             entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
         return entries
@@ -516,7 +517,8 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
     # MTEB: an average over only some of the tasks cannot be compared with published averages.
     scores = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
-        if category["n_scored"] == category["n_tasks"]:
+        is_whole = {"n_scored", "n_tasks", "score"} <= category.keys()
+        if is_whole and category["n_scored"] == category["n_tasks"]:
             scores[MTEB_PREFIX + name] = category["score"]
     if figures.get("n_scored", 0) == figures.get("n_tasks"):
         scores[MTEB_PREFIX + AVERAGE] = result.average
