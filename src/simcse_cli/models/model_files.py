@@ -144,13 +144,14 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
 
 def _require_safe_paths(folder: Path) -> None:
     """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
-    for path in (*folder.iterdir(), *folder.glob("*/*")):
+    # A module may have a folder at any depth; ``rglob`` follows no link to a folder.
+    for path in (*folder.rglob("*"), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise CheckpointError(
                 f"{path} is a pipe or a device, need a file",
                 hint="copy or download the model again",
             )
-    for path in (*folder.glob("*.index.json"), *folder.glob("*/*.index.json")):
+    for path in (*folder.rglob("*.index.json"), *folder.glob("*/*.index.json")):
         for name in read_fields(path, _ShardIndex).weight_map.values():
             inside(str(path), name)
 

@@ -213,14 +213,14 @@ class _Result:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
         JSON Lines get the values of the table as they are, and other formats get them as texts. A
-        TSV file cannot hold line ends, so its texts are cleaned.
+        TSV file or plain text cannot hold line ends, so the texts of a table are cleaned for them.
         """
         for row, values in enumerate(table.values()):
             if row + self.n_older in self.found:
                 continue
             if form is not FileFormat.JSONL:
                 values = tuple(map(cell_text, values))
-            if form is FileFormat.TSV:
+            if form is FileFormat.TSV or (form is FileFormat.TEXT and not table.is_text):
                 values = tuple(map(clean_text, values))
             yield values
 
