@@ -265,3 +265,18 @@ def test_a_digit_that_is_no_number_names_no_column(tmp_path):
     path.write_text("left,right\nA dog.,A cat.\n")
     with pytest.raises(DataError, match="no column ²"):
         next(Table(path, Job.LINT).column("²"))
+
+
+def test_a_packed_value_that_unpacks_to_too_much_is_refused_on_the_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("simcse_cli.data.formats.LARGEST_TEXT", 1000)
+    n_read = 0
+
+    def lines(*_, **__):
+        nonlocal n_read
+        for n_read in range(10**6):
+            yield "[" * (n_read < 2)
+
+    monkeypatch.setattr("simcse_cli.data.formats.iter_lines", lines)
+    with pytest.raises(DataError, match=r"a\.json\.gz has more than"):
+        Table(tmp_path / "a.json.gz", Job.TEXTS).reading  # noqa: B018
+    assert n_read < 2000

@@ -175,12 +175,17 @@ def _json_lines(lines: Iterable[str], name: str) -> _Records:
 
 def _json_items(lines: Iterable[str], name: str) -> _Records:
     """Yield the rows of a JSON file that is one value."""
-    text = "\n".join(lines)
-    if len(text) > LARGEST_TEXT:
-        unpacked = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
-        hint = f"unpack it into lines first, for example: {unpacked}"
-        raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
-    value = parse_json(text, name, lenient=True)
+    # A small packed file may unpack to more than fits in memory, so its size is watched.
+    n_left = LARGEST_TEXT
+    kept: list[str] = []
+    for line in lines:
+        n_left -= len(line) + 1
+        if n_left < 0:
+            unpacked = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+            hint = f"unpack it into lines first, for example: {unpacked}"
+            raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
+        kept.append(line)
+    value = parse_json("\n".join(kept), name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
     for number, item in enumerate(items, start=1):
         yield number, _record(item, f"{name}, item {number}")

@@ -220,6 +220,9 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     if origin in (list, tuple) and isinstance(value, list):
         return origin(_fit(item, parts[0], f"{path}[{i}]") for i, item in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):  # YAML has other keys as well
+                raise _MisfitError(_within(path, key), "is a key that is no text; put it in quotes")
         value_kind = parts[1] if parts else Any
         return {key: _fit(item, value_kind, _within(path, key)) for key, item in value.items()}
 

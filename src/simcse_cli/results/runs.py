@@ -175,6 +175,7 @@ class Measured:
     """The measurements of one line of ``metrics.jsonl``: None if not measured at this step."""
 
     step: int
+    loss: float | None = None
     dev_score: float | None = None
     alignment: float | None = None
     uniformity: float | None = None
