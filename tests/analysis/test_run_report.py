@@ -22,9 +22,9 @@ from simcse_cli.analysis.run_report import (
     training_figure,
     write_run_report,
 )
-from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.progress import SilentProgress
-from simcse_cli.results.runs import read_run_record
+from simcse_cli.results.runs import Measured, read_run_record
 from simcse_cli.settings.choices import STS_TASKS
 
 N_PAIRS = 12
@@ -257,7 +257,8 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     lines += [{"step": 4, "dev_score": 0.6, "loss": None}]
     change(run, best_score=0.6, best_step=4)
     record = read_run_record(run)
-    left, right = training_figure([lines], [record]).axes
+    logged = [Measured(**line) for line in lines]
+    left, right = training_figure([logged], [record]).axes
     assert [line.get_xydata().tolist() for line in left.lines] == [
         [[1, 1], [3, 3]],
         [[1, 1], [3, 2]],
@@ -271,15 +272,17 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
 
     record.data["n_dev_pairs"] = 26
     noise = 200 * (1 - 0.55**2) / 5  # two standard errors of 0.55 over 26 pairs
-    right = training_figure([lines], [record]).axes[1]
+    right = training_figure([logged], [record]).axes[1]
     assert right.get_ylim() == pytest.approx((55 - noise, 55 + noise))
     for missing in ("best_step", "best_score"):
         change(run, best_score=0.6, best_step=4)
         change(run, **{missing: None})
-        assert not training_figure([lines], [read_run_record(run)]).axes[1].collections
-    assert len(training_figure([lines[:1]], [record]).axes) == 1
+        assert not training_figure([logged], [read_run_record(run)]).axes[1].collections
+    assert len(training_figure([logged[:1]], [record]).axes) == 1
 
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # A killed run may have begun another line.
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "metrics.jsonl").write_text(f'{text}{{"step": 5, "lo')
     scored = parts(report(run, monkeypatch)[0])["Training"]
     assert scored.text == "Loss of each logged step, with the mean of the last 10."
     assert len(scored.figure().axes) == 2
@@ -287,6 +290,9 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     text = parts(report(run, monkeypatch)[0])["Training"].text
     expected = "Loss of each logged step, with the mean of the last 10"
     assert text == f"{expected}, and the dev score at each evaluation."
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": "high"}\n')
+    with pytest.raises(DataError, match=r"metrics.jsonl, line 1: loss is 'high', need a finite"):
+        report(run, monkeypatch)
 
 
 def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, monkeypatch) -> None:

@@ -31,12 +31,18 @@ def test_bars_in_headings_and_cells_do_not_split_a_markdown_table():
     assert to_markdown(report).splitlines() == ["| left\\|right |", "|---|", "| x\\|y |"]
 
 
+def test_a_line_end_in_a_cell_does_not_end_a_markdown_table():
+    report = Report("", [Column("a"), Column("b")], [{"a": "x\n\n# y", "b": "z"}])
+    assert to_markdown(report).splitlines()[2] == "| x  # y | z |"
+
+
 def test_control_characters_are_escaped_where_people_read_and_kept_where_programs_do(capsys):
     """A terminal shows them and does not obey them; a program that reads the JSON gets the text itself."""
     text = "so\x1b[31mak\x07\u202e\x85"
     report = Report("R", [Column("a", text)], [{"a": text}])
     assert "so\\x1b[31mak\\x07\\u202e\\x85" in to_markdown(report)
     assert r"so\textbackslash{}x1b[31mak\textbackslash{}x07" in to_latex(report)
+    assert "so\\x1b[31mak\\x07\\u202e\\x85" in to_csv(report)
     Console().emit(Outcome([report], {"a": text}), OutputFormat.JSON)
     shown = capsys.readouterr().out
     assert shown.isascii()

@@ -370,3 +370,25 @@ def test_sentences_of_a_table_without_rows(invoke, tmp_path):
     outcome = invoke("prepare", "sentences", tmp_path / "rows.csv", "-o", tmp_path / "out.txt")
     assert outcome.exit_code == 1
     assert "error: the input gives no row\n" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/closed/model"), "/closed/model: Permission"),
+        (OSError(28, "No space left on device"), "the system refuses: No space left on device"),
+        (OSError(24, "Too many open files", "a.txt"), "a.txt: Too many open files"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_in_words(
+    error, message, invoke, tmp_path, monkeypatch
+):
+    def fail(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
+    (tmp_path / "lines.txt").write_text("one\n")
+    outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(f"error: {message}")
+    assert "fix: " in outcome.stderr

@@ -382,3 +382,16 @@ def test_result_files_of_one_name_in_two_folders_are_two_systems(folder) -> None
     # One label asks for one system.
     found = gather(["x=base/sts.json", "x=new/sts.json"], CompareOptions())
     assert found.entries[-1].label == "x (mean of 2)"
+
+
+def test_folders_with_an_equals_sign_are_told_apart_and_taken_once(folder) -> None:
+    for name, score in (("base", 0.7), ("new", 0.8)):
+        write_run(folder / name / "lr=1", best_score=score, lr=score)
+    found = gather(["base/lr=1", "new/lr=1"], CompareOptions())
+    assert [each.label for each in found.entries][:2] == ["base/lr=1", "new/lr=1"]
+    for baseline in ("base/lr=1", "base/lr=1/", str(folder / "base/lr=1")):
+        found = gather(["base/lr=1", "new=new/lr=1"], CompareOptions(baseline=baseline))
+        assert [each.label for each in found.entries][:2] == ["lr=1", "new"]
+        assert found.reference is found.entries[0]
+    found = gather(["y=a.json", "b.json"], CompareOptions(baseline=str(folder / "a.json")))
+    assert [each.label for each in found.entries] == ["y", "b"]

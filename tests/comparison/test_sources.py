@@ -101,6 +101,7 @@ def test_geometry_of_several_models_gives_an_entry_each() -> None:
         ('{"suite": "chess"}', "holds chess, need one of sts, transfer, mteb"),
         ('{"suite": "sts", "split": "test"}', "not a whole sts result"),
         ('{"suite": ', "line 1: not valid JSON"),
+        ('{"suite": "sts", "tasks": {}, "chosen_on": 5}', "chosen_on: 5, need a list"),
     ],
 )
 def test_file_that_is_no_result_is_named(tmp_path: Path, content: str, message: str) -> None:
@@ -109,6 +110,35 @@ def test_file_that_is_no_result_is_named(tmp_path: Path, content: str, message: 
     with pytest.raises(DataError, match=message) as caught:
         load_entries(str(path))
     assert "bad.json" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"dev_suite": "retrieval"}, None),
+        ({"dev_suite": "retrieval", "queries": None}, "data.queries: None, need a text"),
+        ({"dev_suite": "retrieval", "dev_split": "x"}, "data.dev_split: 'x', need a finite"),
+        ({"dev_suite": "sts"}, None),
+    ],
+)
+def test_a_run_record_without_what_its_suite_records_is_read_or_named(tmp_path, data, message):
+    path = write_run(tmp_path / "run") / "run.json"
+    record = json.loads(path.read_text())
+    record["data"] |= data
+    path.write_text(json.dumps(record))
+    if message is None:
+        assert len(load_entries(str(tmp_path / "run"))) == 1
+        return
+    with pytest.raises(DataError, match=message):
+        load_entries(str(tmp_path / "run"))
+
+
+def test_a_category_or_sweep_that_lacks_its_facts_has_no_score(tmp_path):
+    mteb = {"suite": "mteb", "tasks": {"A": {"score": 0.5}}, "categories": {"c": {"score": 0.5}}}
+    (found,) = read_results(mteb, label="a", source="a.json")
+    assert set(found.scores) == {"mteb-A"}
+    sweep = {"suite": "sweep", "dev_suite": [], "quantiles": {"max": 0.5}}
+    assert len(read_results(sweep, label="a", source="a.json")) == 1
 
 
 def test_run_folder_gives_dev_score_and_geometry_of_the_best_step(tmp_path: Path) -> None:

@@ -67,7 +67,12 @@ def test_separators_that_are_hard_to_type_have_names(typed, separator):
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [({"separator": ""}, "one character"), ({"encoding": "utf-9"}, "unknown")],
+    [
+        ({"separator": ""}, "one character"),
+        ({"encoding": "utf-9"}, "unknown"),
+        ({"encoding": "base64"}, "unknown"),
+        ({"separator": "\n"}, "one character"),
+    ],
 )
 def test_options_that_say_nothing_are_refused(values, message):
     with pytest.raises(UsageError, match=message):

@@ -49,6 +49,7 @@ def test_relevance_without_any_match_is_refused(tmp_path):
         ("q1 0 d2 1\nq1 0 d2\n", "line 2: 3 columns, need 4"),
         ("one\n", "line 1: 1 columns, need 2, 3 or 4"),
         ("q1 d1 1\nq1 d2 much\n", "line 2: relevance 'much'"),
+        ("q1 d1 1\nq1 d2 1e999\n", "line 2: relevance '1e999' is not a finite number"),
     ],
 )
 def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):

@@ -245,7 +245,38 @@ def test_every_dropped_row_is_counted(tmp_path):
         ("yes,no\nA dog, a cat, a bird\n", None),
         ("id,subject\n", None),
         ("a\tb\nc\td\n", "\t"),
+        ("id,subject\na\rb,c\n", None),  # a carriage return within a line
     ],
 )
 def test_lines_of_text_below_a_line_of_names_look_like_cells(text, separator):
-    assert cells_in_text(text.splitlines()) == separator
+    assert cells_in_text(text.removesuffix("\n").split("\n")) == separator
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json"])
+def test_json_without_end_of_its_nesting_is_an_error(tmp_path, name):
+    path = tmp_path / name
+    path.write_text('{"a": ' * 100_000)
+    with pytest.raises(DataError, match="nested more than 100 levels deep"):
+        list(Table(path, Job.TEXTS).texts())
+
+
+def test_a_digit_that_is_no_number_names_no_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("left,right\nA dog.,A cat.\n")
+    with pytest.raises(DataError, match="no column ²"):
+        next(Table(path, Job.LINT).column("²"))
+
+
+def test_a_packed_value_that_unpacks_to_too_much_is_refused_on_the_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("simcse_cli.data.formats.LARGEST_TEXT", 1000)
+    n_read = 0
+
+    def lines(*_, **__):
+        nonlocal n_read
+        for n_read in range(10**6):
+            yield "[" * (n_read < 2)
+
+    monkeypatch.setattr("simcse_cli.data.formats.iter_lines", lines)
+    with pytest.raises(DataError, match=r"a\.json\.gz has more than"):
+        Table(tmp_path / "a.json.gz", Job.TEXTS).reading  # noqa: B018
+    assert n_read < 2000

@@ -26,6 +26,19 @@ def test_open_rows_writes_what_readers_read(tmp_path, name):
     ] == ROWS
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_half_of_a_character_is_written_as_its_escape(tmp_path, name):
+    with open_rows(Output(tmp_path / name), ("text",)) as write:
+        write(("\ud800 a",))
+    assert list(Table(tmp_path / name, Job.TEXTS).texts()) == ["\ud800 a"]
+
+
+def test_a_header_of_tsv_is_one_line_with_one_name_a_column(tmp_path):
+    with open_rows(Output(tmp_path / "a.tsv"), ("left\tside", "b\nc")) as write:
+        write(("one", "two"))
+    assert (tmp_path / "a.tsv").read_text() == "left side\tb c\none\ttwo\n"
+
+
 def test_open_rows_writes_plain_lines(tmp_path):
     with open_rows(Output(tmp_path / "a.txt"), ("text",)) as write:
         write(("a",))

@@ -94,6 +94,17 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
     assert list(iter_lines(fixed)) == text.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [(b"~{\n~{", "hz"), (b"0+\n", "utf-7"), (b"\n~\x1b$)C", "utf-16"), (b"xn---", "idna")],
+)
+def test_text_that_only_a_whole_block_shows_to_be_wrong(tmp_path, content, encoding):
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.txt.*: not .* text"):
+        list(iter_lines(path, encoding=encoding, asks_encoding=True))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
     lines = [

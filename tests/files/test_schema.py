@@ -45,6 +45,11 @@ def test_json_that_python_writes_comes_back(value):
     assert parse_json(json.dumps(value), "f.json") == value
 
 
+def test_a_key_of_yaml_that_is_no_text_is_named():
+    with pytest.raises(DataError, match=r"t\.yaml: settings\.2020 is a key that is no text"):
+        checked({"settings": {2020: "x"}}, dict[str, dict[str, str]], "t.yaml")
+
+
 @given(st.text() | st.text(alphabet='[]{}",:0123456789eE.-+ \ntrufalsn\\'))
 def test_any_text_is_a_json_value_or_an_error_that_names_the_file(text):
     assert problem_of(parse_json, text, "f.json").startswith("f.json")

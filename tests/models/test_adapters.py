@@ -399,3 +399,9 @@ def test_an_adapter_on_a_base_of_another_width_tells_the_two_shapes(adapter_dir,
         CheckpointError, match=r"size mismatch for .* torch.Size\(\[\d, 32\]\).*\[\d, 64\]"
     ):
         load_encoder(adapter_dir, device="cpu")
+
+
+def test_an_adapter_that_names_a_module_to_import_is_refused(adapter_dir):
+    edit(adapter_dir / "adapter_config.json", megatron_config={"a": 1}, megatron_core="antigravity")
+    with pytest.raises(CheckpointError, match="megatron_config is for layers of Megatron"):
+        load_encoder(adapter_dir)

@@ -330,11 +330,13 @@ def test_heads_that_do_not_divide_the_width_are_refused(tiny_model_dir):
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json"]
+    "name",
+    ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json", "a/b/c.json"],
 )
 def test_pipes_and_devices_are_no_files_of_a_model(tiny_encoder, tmp_path, name):
     folder = exported(tiny_encoder, tmp_path / "model")
-    (folder / name).unlink()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(folder / name)
     with pytest.raises(
         CheckpointError, match=r"is a pipe or a device, need a file|holds no config"

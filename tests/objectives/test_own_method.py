@@ -105,6 +105,16 @@ def test_a_run_records_resumes_and_needs_the_name_again(folder, invoke, tiny_mod
     assert not np.array_equal(vectors, vectors_of("constant"))
 
 
+def test_a_list_of_code_in_a_file_of_settings_is_refused(folder, invoke):
+    """Taken as a text, the list would name a file that begins with its bracket."""
+    Path("['own.py").write_text("raise SystemExit('this file was run')\n")
+    Path("own.yaml").write_text('method: ["own.py:shout:0.1"]\n')
+    Path("in.txt").write_text("a b\n")
+    refused = invoke("augment", "in.txt", "--config", "own.yaml", "--preview", 1)
+    assert refused.exit_code == 1
+    assert "own.yaml: method names code" in refused.stderr
+
+
 def test_two_processes_train_it_like_one(folder, invoke, tiny_model_dir):
     alone = run_of(tiny_model_dir, *MARGIN, "--dropout-mode", "none", "-o", "one")
     assert invoke(*alone).exit_code == 0

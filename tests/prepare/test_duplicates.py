@@ -294,6 +294,14 @@ def test_json_lines_of_a_parquet_file_hold_no_nan(invoke, tmp_path, monkeypatch)
     ]
 
 
+def test_a_text_of_two_lines_is_one_line_of_plain_text(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"text": "A\\ncat."}\n{"text": "A dog."}\n')
+    words = ("prepare", "duplicates", "rows.jsonl", "--kind", "exact", "--keep", "first")
+    assert invoke(*words, "-o", "kept.txt").exit_code == 0
+    assert Path("kept.txt").read_text() == "A cat.\nA dog.\n"
+
+
 def test_lines_of_text_get_a_name_in_a_table(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("rows.txt").write_text("a b\na b\nc d\n")

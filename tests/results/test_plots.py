@@ -1,6 +1,9 @@
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 
+from simcse_cli.analysis.spectrum import Spectrum, spectrum_figure
 from simcse_cli.errors import OutputError
 from simcse_cli.results.plots import (
     bar_line,
@@ -89,3 +92,15 @@ def test_scatter_marks_where_series_meet():
 
 def test_scatter_of_one_point_is_drawn():
     assert "A" in geometry_scatter({"only": np.array([[2.0, 3.0]])})
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_any_name_of_a_folder_is_a_label(tmp_path, ending):
+    names = ["_run", "caf\udce9", "a\x1b[31mb"]  # the second is of bytes that are not UTF-8
+    figure = spectrum_figure(dict.fromkeys(names, Spectrum(1.5, 0.5, np.array([2.0, 1.0]))))
+    path = tmp_path / f"a.{ending}"
+    save_figure(figure, path)
+    (axes,) = figure.axes
+    assert len(axes.get_legend().get_texts()) == len(names)
+    if ending == "svg":
+        ElementTree.parse(path)

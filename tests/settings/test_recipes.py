@@ -10,6 +10,7 @@ from simcse_cli.files.schema import parse_yaml
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.resolve import ALIASES
 from simcse_cli.objectives.registry import OBJECTIVES, build_objective, objective_defaults
+from simcse_cli.settings.convert import convert
 from simcse_cli.settings.recipes import read_recipe, resolve_config, shipped_recipes
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep import grid_trials, nest_options, read_plan
@@ -274,6 +275,40 @@ def test_any_text_is_a_yaml_value_or_an_error_that_names_the_file(text):
         parse_yaml(text, "r.yaml")
     except ConfigError as error:
         assert error.message.startswith("r.yaml")  # noqa: PT017 - both ends are fine
+
+
+def _repeated(sign):
+    """Return YAML with seven levels of eight aliases each, 2 million in all."""
+    lines = [f"a0: &a0 {sign.format('{k: x}')}"]
+    for level in range(7):
+        aliases = ", ".join([f"k: *a{level}" if "pairs" in sign else f"*a{level}"] * 8)
+        lines.append(f"a{level + 1}: &a{level + 1} {sign.format(aliases)}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_repeated("!!pairs [{}]"), "aliases repeat so much"),
+        (_repeated("{{<<: [{}]}}"), "aliases repeat so much"),
+        (f"a: &a {'x' * 9000}\nb: [{'*a, ' * 9000}]", "aliases repeat so much"),
+        (f"seed: 0x{'F' * 5000}", "a number of 5,002 digits"),
+        ("seed: 1\nlr: 1.0\nseed: 2", "the key seed occurs twice"),
+    ],
+)
+def test_values_that_no_setting_has_are_refused_before_they_are_made(text, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_yaml(text, "r.yaml")
+
+
+def test_an_alias_may_repeat_a_text_and_a_mapping():
+    text = f"base: &base {{lr: 1.0, text: {'x' * 500}}}\nall: [{'*base, ' * 100}{{<<: *base}}]"
+    assert len(parse_yaml(text, "r.yaml")["all"]) == 101
+
+
+def test_a_seed_keeps_all_digits_in_every_spelling():
+    assert convert(str(2**53 + 1), int, "SIMCSE_SEED") == 2**53 + 1
+    assert convert("1e3", int, "SIMCSE_SEED") == 1000
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,9 @@ def test_nest_options_gathers_dotted_names():
         ("search: {lr: {low: 1.0e-5}}", "need low and high"),
         ("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 0", "n_trials 0"),
         ("grids: {lr: [1]}", "unknown key 'grids'"),
+        ("grid: [lr]", "grid is .*, need names of settings"),
+        ("search: {1: {low: 1, high: 2}}", "search is .*, need names of settings"),
+        ("settings: 5\ngrid: {lr: [1]}", "settings is 5, need names of settings"),
     ],
 )
 def test_read_plan_names_what_is_wrong(tmp_path, text, message):

@@ -116,7 +116,8 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
     lowest = float(np.concatenate(cosines).min())
     for axes, (name, groups) in zip(panels, by_model.items(), strict=True):
         _draw_ridges(axes, groups)
-        axes.set(title=name, xlabel="cosine similarity", xlim=(max(-1.0, lowest - 0.05), 1.0))
+        axes.set(title=plots.shown(name), xlabel="cosine similarity")
+        axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
     panels[0].set_ylabel("gold rating")
     return figure
 

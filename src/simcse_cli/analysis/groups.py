@@ -376,7 +376,7 @@ def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     for group in range(min(grouped.n_groups, _MOST_DRAWN)):
         members = grouped.groups == group
         style: dict[str, Any] = {"color": plots.colour(group), "marker": plots.marker(group)}
-        label = f"{group + 1}: {names[group]}"
+        label = plots.shown(f"{group + 1}: {names[group]}")
         axes.scatter(x[members], y[members], s=12, label=label, linewidth=0, **style)
     axes.set_xlabel(f"first principal component ({shares[0]:.0%} of the variance)")
     axes.set_ylabel(f"second ({shares[1]:.0%})")

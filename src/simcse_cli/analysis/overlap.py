@@ -65,7 +65,7 @@ def overlap_figure(overlaps: Mapping[str, Floats]) -> plots.Figure:
     for position, (name, values) in enumerate(overlaps.items()):
         shares = 100 * np.histogram(values, BINS)[0] / len(values)
         style = plots.curve_style(position)
-        label = f"{name} (mean {values.mean():.0%})"
+        label = plots.shown(f"{name} (mean {values.mean():.0%})")
         axes.stairs(shares, BINS, linewidth=1.8, label=label, **style)
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
     axes.set(xlim=(0, 1), xlabel="F1 between the words of the two sides", ylabel="% of pairs")

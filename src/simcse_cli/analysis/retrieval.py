@@ -408,7 +408,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
         for position, (name, score) in enumerate(scores.items()):
             ranks = np.arange(1, score.depth + 1)
             shares = 100 * getattr(score, measure)
-            axes.plot(ranks, shares, label=name, **plots.curve_style(position))
+            axes.plot(ranks, shares, label=plots.shown(name), **plots.curve_style(position))
         plots.rank_axis(axes, max(score.depth for score in scores.values()))
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)

@@ -26,7 +26,6 @@ from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
 from simcse_cli.files.output import output_text, require_writable
-from simcse_cli.files.streams import iter_json_lines
 from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
@@ -34,9 +33,11 @@ from simcse_cli.results.examples import PairScores, SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
 from simcse_cli.results.result import DEMO
 from simcse_cli.results.runs import (
+    Measured,
     RunRecord,
     duration,
     is_run,
+    read_metrics,
     read_run_record,
     seed_runs,
     short_names,
@@ -262,20 +263,19 @@ def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> l
     return [Analysis("Training", text, caption=caption, figure=figure)]
 
 
-def _log_lines(path: Path) -> list[Mapping[str, Any]]:
-    if not path.is_file() or not path.stat().st_size:
-        return []
-    return [line for _, line in iter_json_lines(path)]
+def _log_lines(path: Path) -> list[Measured]:
+    return read_metrics(path) if path.is_file() else []
 
 
-def _measured(lines: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """Return ``(step, value)`` of each line that has a value under the key."""
-    return [(line["step"], line[key]) for line in lines if line.get(key) is not None]
+def _measured(lines: Sequence[Measured], name: str) -> list[tuple[int, float]]:
+    """Return ``(step, value)`` of each line at which the number was measured."""
+    values = [(line.step, getattr(line, name)) for line in lines]
+    return [(step, value) for step, value in values if value is not None]
 
 
 @plots.house_style()
 def training_figure(
-    logs: Sequence[Sequence[Mapping[str, Any]]], records: Sequence[RunRecord]
+    logs: Sequence[Sequence[Measured]], records: Sequence[RunRecord]
 ) -> plots.Figure:
     """Return the loss and, where there are any, the dev scores of the runs, one line each."""
     dev_points = [_measured(lines, "dev_score") for lines in logs]

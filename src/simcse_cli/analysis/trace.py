@@ -222,7 +222,7 @@ def _draw_path(axes: plots.Axes, trace: Trace, position: int) -> None:
     tint = plots.colour(position)
     look = plots.point_style(position)
     points = trace.points
-    axes.plot(*points.T, linewidth=1.3, markersize=4, label=trace.name, **look)
+    axes.plot(*points.T, linewidth=1.3, markersize=4, label=plots.shown(trace.name), **look)
 
     # A few arrows, evenly spread over the moves between points.
     n_moves = len(points) - 1

@@ -294,8 +294,23 @@ def build() -> Any:
     return tree
 
 
+# What a user can do about an error of the system, by its number.
+_HINTS = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "change its permissions, or those of its folder"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or choose another place"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit on open files: ulimit -n 4096"),
+    errno.EROFS: "choose a place that can be written",
+    errno.EIO: "the disk or the network may be damaged: copy the file elsewhere",
+    errno.ENOTDIR: "one of the folders in this path is a file: check the path",
+    errno.ELOOP: "one of the links in this path leads to itself: check the path",
+}
+
+
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return the error to show for too little memory or too long a name; None for other errors."""
+    """Return the error to show where the system refuses something; None for other errors."""
+    if isinstance(error, OSError) and error.errno in _HINTS:
+        place = "the system refuses" if error.filename is None else error.filename
+        return SimcseError(f"{place}: {error.strerror}", hint=_HINTS[error.errno])
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         name = str(error.filename)
         message = f"{name[:40]}... ({len(name):,} characters) is longer than a name or path can be"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.comparison import changes
-from simcse_cli.comparison.entries import Entry, from_published, load_entries
+from simcse_cli.comparison.entries import Entry, from_published, label_and_path, load_entries
 from simcse_cli.comparison.join import (
     Comparison,
     ToleranceCheck,
@@ -126,12 +126,13 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
     # A baseline path that no argument (PATH or LABEL=PATH) names becomes one more argument.
     baseline = options.baseline
-    paths = [Path(item.partition("=")[2] or item).resolve() for item in items]
-    if baseline is not None and Path(baseline).exists() and Path(baseline).resolve() not in paths:
-        items = [baseline, *items]
+    if baseline is not None and Path(baseline).exists():
+        paths = {Path(label_and_path(item)[1]).resolve() for item in items}
+        if Path(baseline).resolve() not in paths:
+            items = [baseline, *items]
     loaded: list[Entry] = []
-    for item in _named_apart(items):
-        loaded += load_entries(item, view=options)
+    for item, short_name in zip(items, _names_apart(items), strict=True):
+        loaded += load_entries(item, short_name, view=options)
     user_entries = add_means(merge_parts(loaded))
     if not user_entries:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -155,8 +156,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     )
 
 
-def _named_apart(items: Sequence[str]) -> list[str]:
-    """Return the arguments, with a label before each folder or file whose name occurs twice.
+def _names_apart(items: Sequence[str]) -> list[str]:
+    """Return a label for each folder or file whose name occurs twice; it is empty for the others.
 
     The label is the shortest end of the path that no other folder or file shares.
     """
@@ -168,12 +169,12 @@ def _named_apart(items: Sequence[str]) -> list[str]:
         stems = [item.removesuffix(".json") for item in sources]
         labels |= dict(zip(sources, short_names(stems), strict=True))
     # A label is needed only where it differs from the usual one, the name of the file or folder.
-    named = []
+    apart = []
     for item in items:
         usual_label = Path(item.removesuffix(".json")).name
         label = labels.get(item, usual_label)
-        named.append(item if label == usual_label else f"{label}={item}")
-    return named
+        apart.append("" if label == usual_label else label)
+    return apart
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
@@ -211,7 +212,8 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
             return entry
 
     # Several entries may have the same path; their mean is taken if there is one.
-    same_path = [entry for entry in entries if Path(entry.source) == Path(name)]
+    path = Path(name).resolve()
+    same_path = [entry for entry in entries if Path(entry.source).resolve() == path]
     if len(same_path) > 1:
         labels = {entry.label for entry in same_path}
         for entry in entries:

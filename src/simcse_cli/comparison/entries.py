@@ -168,18 +168,25 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     return join_parts(run, replace(result, scores=missing))
 
 
-def load_entries(item: str, *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
-    """Return the entries of one argument: ``PATH`` or ``LABEL=PATH``.
+def label_and_path(item: str) -> tuple[str, str]:
+    """Return the two parts of an argument ``LABEL=PATH``; the label of ``PATH`` is empty."""
+    label, equals_sign, path = item.partition("=")
+    # If the whole argument is an existing path, an equals sign in it does not end a label.
+    if not equals_sign or Path(item).exists():
+        return "", item
+    return label, path
+
+
+def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
+    """Return the entries of one argument: ``PATH``, perhaps with its ``label``, or ``LABEL=PATH``.
 
     A folder without a run record gives the runs in it, such as the seeds of one setting. Result
     files in a run folder are joined with the run, and result files in a folder of several seeds
     with the run of their seed. ``view`` may name a metric and an aggregation for STS results.
     """
-    # If the whole argument is an existing path, an equals sign in it does not end a label.
-    label, equals_sign, path = item.partition("=")
-    if not equals_sign or Path(item).exists():
-        label = ""
-        path = item
+    path = item
+    if not label:
+        label, path = label_and_path(item)
 
     # A single result, from a pipe or a file.
     if path == STDIO:
@@ -359,7 +366,7 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks  # ``best`` is one of these scores, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
-    are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data["dev_tasks"]]
+    are_dev_sets = [name.endswith(DEV_SUFFIX) for name in record.data.get("dev_tasks", ())]
     # Without any task there is no average, and ``all`` would be true.
     if not are_dev_sets:
         return tasks
@@ -421,8 +428,9 @@ def read_results(
 
     # A sweep: its scores get the name that the dev score of a run would have.
     if content.get("suite") == "sweep":
-        by_suite = {DevSuite.FILE: STSB_DEV, DevSuite.RETRIEVAL: RETRIEVAL_MEASURES[0] + DEV_SUFFIX}
-        measure = by_suite.get(content.get("dev_suite"), AVERAGE + DEV_SUFFIX)
+        by_suite: dict[str, str] = {DevSuite.FILE: STSB_DEV}
+        by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
+        measure = by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)
         for name, score in take("quantiles", dict[str, float]).items():
             entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
         return entries
@@ -530,7 +538,8 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
     # MTEB: an average over only some of the tasks cannot be compared with published averages.
     scores = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
-        if category["n_scored"] == category["n_tasks"]:
+        is_whole = {"n_scored", "n_tasks", "score"} <= category.keys()
+        if is_whole and category["n_scored"] == category["n_tasks"]:
             scores[MTEB_PREFIX + name] = category["score"]
     if figures.get("n_scored", 0) == figures.get("n_tasks"):
         scores[MTEB_PREFIX + AVERAGE] = result.average

@@ -282,9 +282,10 @@ def _cells(
     """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
-    # The CSV reader takes one character only, and would refuse the bare quotes of most TSV files.
+    # The CSV reader takes one character that is no quote, and would refuse the bare quotes of most
+    # TSV files.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
-    if len(separator) > 1 or (separator == "\t" and not is_quoted):
+    if len(separator) > 1 or separator == '"' or (separator == "\t" and not is_quoted):
         return _split_cells(lines, separator)
     return _csv_cells(lines, separator, source)
 

@@ -122,7 +122,7 @@ class Facts:
         folded = fold(name)
         if folded and (same := by_name(self.columns, folded)):
             return same[0]
-        if name.isdigit() and 1 <= int(name) <= len(self.columns):
+        if name.isdecimal() and 1 <= int(name) <= len(self.columns):
             return self.columns[int(name) - 1]
         return None
 

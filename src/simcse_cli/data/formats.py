@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -121,8 +121,9 @@ def cells_in_text(lines: Sequence[str]) -> str | None:
     header = _NAMES.fullmatch(filled[0].strip())
     if header is not None:
         rows = csv.reader(filled, delimiter=header["separator"])
-        if len({len(row) for row in rows}) == 1:
-            return header["separator"]
+        with suppress(csv.Error):  # such as a carriage return within a line
+            if len({len(row) for row in rows}) == 1:
+                return header["separator"]
     return None
 
 
@@ -131,6 +132,8 @@ def _is_json_object(line: str) -> bool:
         return line.lstrip().startswith("{") and isinstance(json.loads(line), dict)
     except ValueError:
         return False
+    except RecursionError:
+        return True  # its reader tells that it is nested too deep
 
 
 def _open_cells(source: InputPath, given: Given) -> Grid:
@@ -163,7 +166,7 @@ def _is_line_by_line(head: Sequence[str]) -> bool:
     """Tell from its first two lines whether a ``.json`` file holds a value in each line."""
     try:
         json.loads(head[0])
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return False
     return len(head) > 1 and bool(head[1].strip())
 
@@ -183,12 +186,17 @@ def _json_lines(lines: Iterable[str], name: str) -> _JsonValues:
 
 def _json_items(lines: Iterable[str], name: str) -> _JsonValues:
     """Yield the rows of a JSON file that is one value."""
-    text = "\n".join(lines)
-    if len(text) > LARGEST_TEXT:
-        unpacked = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
-        hint = f"unpack it into lines first, for example: {unpacked}"
-        raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
-    value = parse_json(text, name, lenient=True)
+    # A small packed file may unpack to more than fits in memory, so its size is watched.
+    n_left = LARGEST_TEXT
+    kept: list[str] = []
+    for line in lines:
+        n_left -= len(line) + 1
+        if n_left < 0:
+            unpacked = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+            hint = f"unpack it into lines first, for example: {unpacked}"
+            raise DataError(f"{name} has more than {LARGEST_TEXT >> 20} MiB", hint=hint)
+        kept.append(line)
+    value = parse_json("\n".join(kept), name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
     for number, item in enumerate(items, start=1):
         yield number, f"{name}, item {number}", item

@@ -27,6 +27,7 @@ from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
+from simcse_cli.files.schema import parse_number
 from simcse_cli.files.streams import iter_lines
 
 Relevance = dict[int, float]
@@ -165,11 +166,7 @@ def _by_id(
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
     for line_no, (query, *_, document, relevance) in rows:
-        try:
-            gain = float(relevance)
-        except ValueError:
-            what = f"{path}, line {line_no}: relevance {relevance!r} is not a number"
-            raise DataError(what, hint=_HINT) from None
+        gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
         if gain > 0 and document in corpus_rows:
             relevant[query][corpus_rows[document]] = gain
     return [relevant.get(identifier, {}) for identifier in queries.ids]

@@ -323,7 +323,7 @@ class Table:
         grid = self.reading.grid
         if grid.is_named and name in grid.names:
             return grid.names.index(name)
-        if name.isdigit() and 1 <= int(name) <= len(grid.names):
+        if name.isdecimal() and 1 <= int(name) <= len(grid.names):
             return int(name) - 1
         if self.reading.is_text:
             hint = "columns need a table: .csv, .tsv, .jsonl or .parquet"

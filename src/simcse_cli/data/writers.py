@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.text import one_line
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import atomic_path, atomic_text
 from simcse_cli.files.digests import sha256_file
@@ -104,7 +105,7 @@ def _open_text(
         atomic_path(output, force=force, companions=companions) as temporary,
         temporary.open("wb") as raw,
         gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed,
-        io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as stream,
+        io.TextIOWrapper(packed, "utf-8", "backslashreplace", newline="\n") as stream,
     ):
         yield stream
 
@@ -124,7 +125,7 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
         return write_object
     # Clean texts hold neither tabs nor line ends, so that nothing has to be quoted.
     if fmt is FileFormat.TSV:
-        stream.write("\t".join(columns) + "\n")
+        stream.write("\t".join(map(one_line, columns)) + "\n")
         return lambda row: stream.write("\t".join(row) + "\n")
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(columns)

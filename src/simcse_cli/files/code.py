@@ -37,7 +37,8 @@ def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: st
     """
     for key in _KEYS:
         value = values.get(key)
-        if names_code(value) and typed.get(key) != value:
+        # A list would become a text, too, when an option takes it.
+        if names_code(str(value)) and typed.get(key) != value:
             raise ConfigError(
                 f"{place}: {key} names code, {value}, which is run only if the command line "
                 "names it",

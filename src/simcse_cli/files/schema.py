@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
@@ -21,11 +22,18 @@ from simcse_cli.errors import (
 )
 
 MAX_DEPTH = 100
-MAX_DIGITS = 300
-"""The most digits that a whole number may have; one of 310 digits has no float value."""
+MAX_DIGITS = 250
+"""The most digits that a whole number may have.
+
+A number of 310 digits, or of 257 hexadecimal ones, has no float value.
+"""
+
+_MOST_REPEATED = 100_000
+"""The characters that aliases may repeat in a short YAML text; a longer one has more."""
 
 # What the YAML parser raises for bad values, such as a number of 5,000 digits or the 31st of June.
 _BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)
+_YAML_INT = "tag:yaml.org,2002:int"
 _NAMES: dict[Any, str] = {
     dict: "an object",
     list: "a list",
@@ -94,10 +102,15 @@ def parse_yaml(text: str, place: str) -> Any:
     import yaml  # takes time that JSON does not need
 
     try:
-        value = yaml.safe_load(text)
-        check_depth(value, place)
-        if _size(value, known={}) > 10 * len(text) + 10:
+        # Nodes show what the values would be, before ``<<`` and other tags of YAML make them.
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        check_depth(node, place)
+        if _size(node, known={}) > 10 * len(text) + _MOST_REPEATED:
             raise ValueError("its aliases repeat so much that it would not fit in memory")
+        value = loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         if mark:
@@ -111,24 +124,38 @@ def parse_yaml(text: str, place: str) -> Any:
     return value
 
 
-def _size(value: Any, known: dict[int, int]) -> int:
-    """Return the number of values in a value, itself included; aliased values count each time.
+def _size(node: Any, known: dict[int, int]) -> int:
+    """Return the characters and the values in a node of YAML; aliased nodes count each time.
 
-    The caller has checked the depth. ``known`` maps the ``id`` of a value to its count, so that
-    each value is visited only once.
+    The caller has checked the depth. ``known`` maps the ``id`` of a node to its size, so that each
+    node is visited only once. Raise ValueError for a number of too many digits, and for a key that
+    a mapping has twice.
     """
-    if id(value) not in known:
-        known[id(value)] = 1 + sum(_size(part, known) for part in _parts(value))
-    return known[id(value)]
+    if id(node) not in known:
+        size = 1
+        if isinstance(node.value, str):
+            size += len(node.value)
+            if node.tag == _YAML_INT and len(node.value) > MAX_DIGITS:
+                raise ValueError(f"a number of {len(node.value):,} digits")
+        elif node.id == "mapping":
+            keys = Counter(key.value for key, _ in node.value if key.id == "scalar")
+            repeated = [key for key, count in keys.items() if count > 1]
+            if repeated:
+                raise ValueError(f"the key {repeated[0][:40]} occurs twice")
+        known[id(node)] = size + sum(_size(part, known) for part in _parts(node))
+    return known[id(node)]
 
 
 def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
-    """Raise DataError for a value nested more than ``MAX_DEPTH`` levels deep, or within itself."""
+    """Raise DataError if JSON values or YAML nodes are nested too deep, or within themselves.
+
+    At most ``MAX_DEPTH`` levels are allowed.
+    """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         below: dict[int, Any] = {}  # by id, so that an aliased value is visited once a level
         for part in chain.from_iterable(map(_parts, level)):
-            if isinstance(part, dict | list):
+            if isinstance(_content(part), dict | list):
                 below[id(part)] = part
         if not below:
             return
@@ -136,12 +163,20 @@ def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
     raise DataError(f"{place}: nested more than {MAX_DEPTH} levels deep", hint=hint)
 
 
+def _content(value: Any) -> Any:
+    """Return what a YAML node holds, or a JSON value itself."""
+    return getattr(value, "value", value)
+
+
 def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, list):
-        return value
-    return ()
+    """Return the values in a JSON value, or the nodes in a YAML node."""
+    parts = _content(value)
+    if isinstance(parts, dict):
+        return parts.values()
+    if not isinstance(parts, list):
+        return ()
+    # A YAML mapping holds pairs of a key and a value.
+    return chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in parts)
 
 
 def checked(value: Any, kind: Any, place: str, *, hint: str | None = None) -> Any:
@@ -185,6 +220,9 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     if origin in (list, tuple) and isinstance(value, list):
         return origin(_fit(item, parts[0], f"{path}[{i}]") for i, item in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):  # YAML has other keys as well
+                raise _MisfitError(_within(path, key), "is a key that is no text; put it in quotes")
         value_kind = parts[1] if parts else Any
         return {key: _fit(item, value_kind, _within(path, key)) for key, item in value.items()}
 

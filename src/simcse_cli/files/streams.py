@@ -93,7 +93,7 @@ def _decoded_lines(
             _refuse_nul(block, name, n_before)
         try:
             text = block.decode(encoding)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
             raise _not_text(block, name, n_before, encoding, asks_encoding=asks_encoding) from error
 
         # Split the block into lines, without the byte order mark and without line ends.
@@ -146,12 +146,14 @@ def _not_text(
 
     ``n_before`` is the number of lines before the block.
     """
-    # It is known that the block cannot be decoded, so one of its lines gives the place.
+    # It is known that the block cannot be decoded, so one of its lines gives the place. Only if the
+    # encoding does not decode lines alone, as UTF-16, there may be no such line.
+    place = name
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
             raw.decode(encoding)
-        except UnicodeDecodeError as error:
-            place = f"{name}, line {number}, byte {error.start + 1}"
+        except UnicodeError as error:
+            place = f"{name}, line {number}, byte {getattr(error, 'start', 0) + 1}"
             break
     what = f"{place}: not {encoding.upper()} text"
     choices = []

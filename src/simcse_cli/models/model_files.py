@@ -85,11 +85,12 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
 
 @dataclass(frozen=True)
 class _AdapterFile:
-    """The base model of an adapter, and whether the adapter repeats layers."""
+    """The base model of an adapter, and what an adapter may have that is refused."""
 
     base_model_name_or_path: str
     revision: str | None = None
     layer_replication: Any = None
+    megatron_config: Any = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,11 @@ def _base_name(folder: Path) -> str | None:
     if adapter.layer_replication:
         raise CheckpointError(
             f"{folder} is an adapter that repeats layers", hint="merge it into its base model first"
+        )
+    if adapter.megatron_config:  # PEFT would import the module that ``megatron_core`` names
+        raise CheckpointError(
+            f"{path}: megatron_config is for layers of Megatron, need an adapter without it",
+            hint="do not use this adapter, or remove the entry",
         )
     name = adapter.base_model_name_or_path
     if Path(name).exists():
@@ -138,13 +144,14 @@ def _find_base(folder: Path, called: str, progress: Progress) -> Path:
 
 def _require_safe_paths(folder: Path) -> None:
     """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
-    for path in (*folder.iterdir(), *folder.glob("*/*")):
+    # A module may have a folder at any depth; ``rglob`` follows no link to a folder.
+    for path in (*folder.rglob("*"), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise CheckpointError(
                 f"{path} is a pipe or a device, need a file",
                 hint="copy or download the model again",
             )
-    for path in (*folder.glob("*.index.json"), *folder.glob("*/*.index.json")):
+    for path in (*folder.rglob("*.index.json"), *folder.glob("*/*.index.json")):
         for name in read_fields(path, _ShardIndex).weight_map.values():
             inside(str(path), name)
 

@@ -216,10 +216,12 @@ class _Result:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
         JSON Lines get a row of JSON as it is, and otherwise the cells with their types. Other
-        formats get texts. A TSV file cannot hold line ends, so its texts are cleaned.
+        formats get texts. A TSV file or plain text cannot hold line ends, so the texts of a table
+        are cleaned for them.
         """
         is_json_lines = form is FileFormat.JSONL
         as_it_is = is_json_lines and table.is_json
+        is_cleaned = form is FileFormat.TSV or (form is FileFormat.TEXT and not table.is_text)
         rows = table.json_values() if as_it_is else table.values()
         for number, row in enumerate(rows, start=self.n_older):
             if number in self.found:
@@ -230,7 +232,7 @@ class _Result:
                 yield tuple(None if cell != cell else cell for cell in row)  # JSON has no NaN
             else:
                 texts = map(cell_text, row)
-                yield tuple(map(clean_text, texts) if form is FileFormat.TSV else texts)
+                yield tuple(map(clean_text, texts) if is_cleaned else texts)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -21,6 +21,7 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import OutputError, require_extra
 from simcse_cli.files.output import output_path
+from simcse_cli.results.report import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -89,6 +90,15 @@ def new_figure(
     figure = Figure(figsize=(width, height))
     axes_by_row = figure.subplots(1, n_columns, squeeze=False, **options)
     return figure, list(axes_by_row[0])
+
+
+def shown(name: str) -> str:
+    """Return a name as text of a figure: without characters that its formats cannot hold.
+
+    Matplotlib leaves a name that starts with ``_`` out of legends, so a space comes before it.
+    """
+    text = printable(name)
+    return f" {text}" if text.startswith("_") else text
 
 
 def rank_axis(axes: Axes, last: int) -> None:
@@ -222,7 +232,7 @@ def place_labels(
         # A label must not cover earlier labels and other points.
         others = [*taken, *spots[:number], *spots[number + 1 :]]
         label = axes.annotate(
-            name, point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
+            shown(name), point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
         )
         taken.append(_settle(label, others, frame))
 

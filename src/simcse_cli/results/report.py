@@ -248,7 +248,7 @@ def to_csv(report: Report) -> str:
     writer.writerow([column.heading for column in columns])
     for row in report.rows:
         writer.writerow([row.get(column.key) for column in columns])
-    return stream.getvalue()
+    return printable(stream.getvalue())
 
 
 def to_markdown(report: Report) -> str:
@@ -257,7 +257,8 @@ def to_markdown(report: Report) -> str:
     rows = [[column.heading for column in report.columns], *report.cells()]
     lines = []
     for row in rows:
-        cells = " | ".join(cell.replace("|", "\\|") for cell in row)
+        # A cell with a line end would end the table.
+        cells = " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in row)
         lines.append(f"| {cells} |")
     lines.insert(1, f"|{rule}|")
     lines += [f"\n{note}" for note in report.notes]

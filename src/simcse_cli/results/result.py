@@ -202,6 +202,8 @@ class SuiteResult:
         for name, task in take("tasks", dict[str, dict[str, Any] | None]).items():
             tasks[name] = _task_from_json(task, suite, digests.get(name), f"{prefix}: {name}")
         missing = take("missing", dict[str, str], {})
+        if "chosen_on" in values:
+            values["chosen_on"] = take("chosen_on", list[str])
 
         # All values that are left are settings, except for figures and the average, which is
         # computed from the tasks.

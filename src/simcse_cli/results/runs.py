@@ -145,7 +145,7 @@ class RunRecord:
         if suite == DevSuite.RETRIEVAL and share:
             return f"nDCG@10 of {share:.0%} held-out pairs"
         if suite == DevSuite.RETRIEVAL:
-            return f"nDCG@10 of {Path(self.data['queries']).name}"
+            return f"nDCG@10 of {Path(self.data.get('queries', 'the queries')).name}"
         if suite == MLM_MEASURE:
             percent = f"{share:.0%} " if share else ""
             return f"{suite} on {percent}held-out texts"
@@ -175,6 +175,7 @@ class Measured:
     """The measurements of one line of ``metrics.jsonl``: None if not measured at this step."""
 
     step: int
+    loss: float | None = None
     dev_score: float | None = None
     alignment: float | None = None
     uniformity: float | None = None
@@ -199,6 +200,8 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
         "dev_tasks": list[str],
         "dev_files": dict[str, str],
         "dev_suite": str,
+        "dev_split": float | None,
+        "queries": str,
         DEV_PAIRS: dict[str, str],
     }
     for name, entry_type in type_by_entry.items():
@@ -229,7 +232,7 @@ def seed_runs(folder: Path | str) -> dict[int, Path]:
     runs = {}
     for path in folder.glob(f"{SEED_PREFIX}*"):
         seed = path.name.removeprefix(SEED_PREFIX)
-        if seed.isdigit() and is_run(path):
+        if seed.isdecimal() and is_run(path):
             runs[int(seed)] = path
     return dict(sorted(runs.items()))
 

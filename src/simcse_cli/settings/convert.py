@@ -1,5 +1,6 @@
 """Convert what a user wrote, in YAML, a variable or ``--set``, to the value of a setting."""
 
+from contextlib import suppress
 from enum import StrEnum
 from math import isfinite
 from types import NoneType, UnionType
@@ -83,11 +84,12 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
         raise ValueError(value)
     if kind not in (int, float):
         return kind(value)
+    if kind is int and isinstance(value, int | str):
+        with suppress(ValueError):  # such as 1e3, which is a whole number as well
+            return int(value)  # a large number would lose digits as a float
     number = float(value)
     if not isfinite(number) or (kind is int and not number.is_integer()):
         raise ValueError(value)
-    if kind is int and isinstance(value, int):
-        return value  # unchanged, since a large number loses digits as a float
     return kind(number)
 
 

@@ -40,14 +40,16 @@ class TableOptions:
 
     def __post_init__(self) -> None:
         try:
-            "".encode(self.encoding)  # other codecs, such as base64, are no encodings of a text
-        except LookupError:
+            "a".encode(self.encoding)
+        except (LookupError, ValueError):  # no such encoding, or one that is not of text
             what = (
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
             )
             raise UsageError(what, option="--encoding") from None
-        if self.separator == "":
-            raise UsageError("need at least one character", option="--separator")
+        if self.separator is not None and not self.separator.strip("\r\n"):
+            raise UsageError(
+                "need at least one character, which is no line end", option="--separator"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

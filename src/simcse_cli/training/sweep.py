@@ -95,6 +95,12 @@ def read_plan(name: str) -> SweepPlan:
     values = check_keys(
         read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name
     )
+    for key in ("settings", "grid", "search"):
+        value = values.get(key) or {}
+        if not isinstance(value, dict) or not all(isinstance(setting, str) for setting in value):
+            raise ConfigError(
+                f"{name}: {key} is {value!r}, need names of settings and their values"
+            )
     plan = SweepPlan(**{key: value for key, value in values.items() if value is not None})
     if bool(plan.grid) == bool(plan.search):
         raise ConfigError(
