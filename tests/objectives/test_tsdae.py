@@ -89,6 +89,17 @@ def test_decoder_shares_all_weights_but_the_cross_attention_and_the_head(tiny_mo
     assert not any(id(p) in shared for p in untied.decoder.parameters())
 
 
+@pytest.mark.parametrize("variant", ["tsdae", "tsdae untied"])
+def test_the_output_matrix_is_the_word_embedding_that_the_decoder_reads(variant, tiny_model_dir):
+    objective, _ = build(variant, tiny_model_dir)
+    decoder = objective.decoder
+    read = decoder.get_input_embeddings().weight
+    assert decoder.get_output_embeddings().weight is read
+    assert (objective.encoder.backbone.get_input_embeddings().weight is read) == (
+        variant == "tsdae"
+    )
+
+
 def test_heads_and_encoders_without_a_decoder_are_refused(tmp_path, tiny_model_dir):
     objective, _ = build("simcse-unsup", tiny_model_dir)
     with pytest.raises(ConfigError, match="trains without a head"):

@@ -62,7 +62,11 @@ class Tsdae(Objective):
             )
         decoder: Any = load_decoder(find_model(self.encoder.name).base, self.encoder.config)
         if self.options.tie_decoder:
+            output = decoder.get_output_embeddings()
+            is_tied = output.weight is decoder.get_input_embeddings().weight
             tie_weights(decoder.base_model, self.encoder.backbone)
+            if is_tied:  # the output matrix stays the word embedding, now that of the encoder
+                output.weight = decoder.get_input_embeddings().weight
         # With a single key the attention weight is 1, so the query and key weights never learn.
         for name, parameter in decoder.named_parameters():
             if "crossattention" in name and (".query." in name or ".key." in name):
