@@ -22,6 +22,8 @@ import numpy as np
 
 from simcse_cli.arrays import Booleans, Floats, Integers
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import iter_json_lines
@@ -83,6 +85,13 @@ def read_pair_scores(source: Path | str) -> PairScores:
     return scores
 
 
+def saved_facts(key: str, path: Path) -> dict[str, str]:
+    """Return what a result records under ``key`` about the file of its examples."""
+    if str(path) == STDIO:
+        return {key: str(path)}
+    return {key: str(path), f"{key}_sha256": sha256_file(path)}
+
+
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:
     """Tell whether both results have the task, with the same subsets, gold scores and sentences.
 
@@ -124,9 +133,7 @@ def same_examples(
     return first is not None and second is not None and _are_alike(first, second)
 
 
-def _are_alike(
-    first: SubsetPairs | TaskPredictions, second: SubsetPairs | TaskPredictions
-) -> bool:
+def _are_alike(first: SubsetPairs | TaskPredictions, second: SubsetPairs | TaskPredictions) -> bool:
     """Tell whether two lists of examples have the same gold values and, if known, sentences."""
     if not np.array_equal(first.gold, second.gold):
         return False
