@@ -178,6 +178,7 @@ def test_aggregation_does_not_matter_for_single_test_sets() -> None:
         ("transfer protocol", "MR", "STS12"),
         ("transfer protocol", "MR-dev", "STS12-dev"),
         ("geometry data", "uniformity", "STS12"),
+        ("regressor", "STSBenchmark", "STS12"),
         ("split", "STS12", None),
     ],
 )

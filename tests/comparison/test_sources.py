@@ -23,7 +23,9 @@ from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import digest
 from simcse_cli.results.columns import label
+from simcse_cli.results.examples import saved_facts
 from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import Aggregation, Metric
 
@@ -419,6 +421,7 @@ def test_run_folder_gives_its_facts_settings_and_cost(tmp_path: Path) -> None:
 
 
 STS_DEV = ["STSBenchmark-dev", "SICKRelatedness-dev"]
+STSB_DIGEST = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
 
 
 @pytest.mark.parametrize(
@@ -452,17 +455,19 @@ STS_DEV = ["STSBenchmark-dev", "SICKRelatedness-dev"]
             {"dev_suite": "retrieval", "dev_tasks": ["nDCG@10-dev"], "queries": "q.txt"},
             {"nDCG@10-dev": 0.8, "MRR@10-dev": 0.9},
             {"nDCG@10-dev": 0.8, "MRR@10-dev": 0.9},
-            {},
+            {"dev data": f"q.txt ({digest(STSB_DIGEST)[:8]})"},
         ),
         (
             {
                 "dev_suite": "inverse perplexity",
                 "dev_tasks": ["inverse perplexity-dev"],
                 "dev_split": 0.1,
+                "train_file": "texts/train.txt",
+                "train_sha256": "abc",
             },
             {"inverse perplexity-dev": 0.8},
             {"inverse perplexity-dev": 0.8},
-            {},
+            {"dev data": f"train.txt ({digest('abc', '0.1')[:8]})"},
         ),
     ],
 )
@@ -470,8 +475,7 @@ def test_each_dev_suite_gives_the_scores_of_its_tasks(
     tmp_path, data, measured, scores, settings
 ) -> None:
     run = write_run(tmp_path / "run", best_score=0.8)
-    digest = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
-    data["dev_files"] = {"STS/STSBenchmark/sts-dev.csv": digest}
+    data["dev_files"] = {"STS/STSBenchmark/sts-dev.csv": STSB_DIGEST}
     change(run / "run.json", data=data, config={"dev_metric": "pearson"})
     lines = [{"step": 10, "dev_score": 0.1, "dev_tasks": {"MR": 0.1}}, {"step": 20}]
     lines += [{"step": 20, "dev_score": 0.8, "dev_tasks": measured, "alignment": 0.2}]
@@ -507,6 +511,16 @@ def test_intervals_and_data_go_with_the_scores_of_the_split(tmp_path: Path) -> N
     assert found.data == {dev: other, average: other}
 
 
+def test_a_pair_file_is_no_part_of_the_average(tmp_path: Path) -> None:
+    path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7})
+    content = json.loads(path.read_text())
+    content["tasks"]["mine"] = {"n_pairs": 7, "score": 0.1}
+    content["data_sha256"] = {"mine": "abcdef0123"}
+    (found,) = read_results(content, label="a", source=str(path))
+    assert found.data["mine"] == "7 examples, SHA-256 abcdef01"
+    assert found.data["STS12"] == found.data["average"] == PUBLISHED
+
+
 def test_data_of_transfer_tasks_and_their_average(tmp_path: Path) -> None:
     tasks = {"MR": {"accuracy": 0.8, "n_test": 10662}, "own": {"accuracy": 0.1}}
     content = {"suite": "transfer", "protocol": "default", "probe": "sklearn", "tasks": tasks}
@@ -519,14 +533,18 @@ def test_data_of_transfer_tasks_and_their_average(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
-        ({"regressor": False, "postprocess": {}}, {}),
+        ({"geometry data": None}, {}),
+        (
+            {"regressor": False, "postprocess": None, "precision": "int8"},
+            {"regressor": "off", "postprocess": "off", "precision": "int8"},
+        ),
         (
             {"regressor": True, "postprocess": {"name": "flow"}},
             {"regressor": "True", "postprocess": "{'name': 'flow'}"},
         ),
     ],
 )
-def test_settings_that_are_off_are_not_shown(tmp_path, settings, shown) -> None:
+def test_settings_that_are_known_are_compared(tmp_path, settings, shown) -> None:
     (found,) = load_entries(str(write_sts_result(tmp_path / "a.json", {"STS12": 0.7}, **settings)))
     asked = {"metric": "spearman", "aggregation": "all", "split": "test", "pooler": "avg"}
     assert found.settings == asked | shown
@@ -617,6 +635,25 @@ def test_mteb_averages_count_when_all_their_tasks_were_scored() -> None:
     bare = {"suite": "mteb", "tasks": {"STS12": {"score": 0.7}}}
     for content in (bare, bare | {"n_tasks": 1}):
         assert read_results(content, label="a", source="a.json")[0].scores == {"mteb-STS12": 0.7}
+
+
+def test_saved_examples_that_have_changed_are_not_read(tmp_path: Path, monkeypatch) -> None:
+    """A relative name is that of another file in another folder."""
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        Path("pairs.jsonl").write_text(name)
+        write_sts_result(Path("a.json"), {"STS12": 0.7})
+        change(Path("a.json"), **saved_facts("pair_scores", Path("pairs.jsonl")))
+    (found,) = load_entries("../one/a.json")
+    assert (found.pair_scores, found.remarks) == (Path("../one/pairs.jsonl"), ())
+    Path("../one/pairs.jsonl").write_text("three")
+    (found,) = load_entries("../one/a.json")
+    assert found.pair_scores is None
+    assert found.remarks == (
+        "../one/a.json: pairs.jsonl holds other examples by now, so it is not read",
+    )
 
 
 def test_saved_examples_may_be_anywhere_that_the_result_names(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ import torch
 from helpers import build_tiny_model, plain_vectors
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
+from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.padding import pad
-from simcse_cli.settings.choices import Pooler
+from simcse_cli.settings.choices import HeadUse, Pooler
 
 
 @pytest.mark.parametrize("pooler", [pooler for pooler in Pooler if pooler is not Pooler.MASK])
@@ -77,6 +78,15 @@ def test_digest_changes_with_weights_and_pooler(tiny_model_dir):
     with torch.no_grad():
         next(encoder.model.parameters())[0, 0] += 1
     assert encoder.digest != before
+
+
+def test_digest_changes_with_the_function_behind_the_head(tiny_encoder, sentences):
+    tiny_encoder.change(head=MlpHead(tiny_encoder.hidden_size), head_use=HeadUse.KEPT)
+    before = ReadyEncoder(tiny_encoder).digest
+    vectors = encode(tiny_encoder, sentences)
+    tiny_encoder.head.tanh = False
+    assert not np.array_equal(encode(tiny_encoder, sentences), vectors)
+    assert ReadyEncoder(tiny_encoder).digest != before
 
 
 @pytest.mark.parametrize("by", ["training mode", "load_state_dict"])

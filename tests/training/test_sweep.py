@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcse_cli.errors import ConfigError, OutputError, TrainingError
+from simcse_cli.errors import ConfigError, DataError, OutputError, TrainingError
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
@@ -154,6 +155,20 @@ def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
     run_or_reuse(TrainConfig(lr=1e-5), tmp_path / "run", training)
     with pytest.raises(OutputError, match=r"other settings \(lr\)"):
         run_or_reuse(TrainConfig(lr=3e-5), tmp_path / "run", training)
+
+
+@pytest.mark.parametrize("kind", ["train", "dev"])
+def test_a_complete_run_on_a_file_that_has_changed_is_not_reused(tmp_path, kind):
+    """The mean over seeds would be over runs on different data."""
+    file = tmp_path / "data.txt"
+    file.write_text("before")
+    record = FakeTraining()(TrainConfig(), tmp_path / "run")
+    record.data = {f"{kind}_file": str(file), f"{kind}_sha256": sha256_file(file)}
+    record.write(tmp_path / "run")
+    assert run_or_reuse(TrainConfig(), tmp_path / "run", FakeTraining()) == record
+    file.write_text("after")
+    with pytest.raises(DataError, match=r"data\.txt has changed since the run in"):
+        run_or_reuse(TrainConfig(), tmp_path / "run", FakeTraining())
 
 
 def test_one_seed_trains_in_the_folder_itself(tmp_path):

@@ -15,6 +15,8 @@ from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem
 from simcse_cli.data.senteval import expected_files
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import digest as digest_of
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import STDIO, read_json
 from simcse_cli.files.schema import checked, parse_json
 from simcse_cli.files.streams import iter_lines
@@ -61,10 +63,12 @@ _COMPARED_SETTINGS = (
     "aggregation",
     "split",
     "pooler",
+    "precision",
     "regressor",
     "postprocess",
     "geometry data",
 )
+_MAY_BE_OFF = ("regressor", "postprocess")
 
 
 class EntryKind(StrEnum):
@@ -343,6 +347,9 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
         settings["metric"] = str(record.config.get("dev_metric", "spearman"))
     if suite == DevSuite.STS:
         settings["aggregation"] = Aggregation.ALL.value
+    # Queries and held-out rows have no published set, so a digest names them.
+    if suite in (DevSuite.RETRIEVAL, MLM_MEASURE):
+        settings["dev data"] = _own_dev_data(record.data)
     # A run without a recorded suite was scored on one dev file, whatever its name.
     if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _dev_data(record.data)
@@ -384,7 +391,8 @@ def _dev_data(data: Mapping[str, Any]) -> str:
     digest = data.get("dev_files", {}).get(path)
     if digest is None:
         path = str(data.get("dev_file"))
-        digest = str(data.get("dev_sha256"))
+        # Held-out pairs are no file, but their digest is recorded too.
+        digest = str(data.get("dev_sha256") or data.get(runs.DEV_PAIRS, {}).get(path))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
 
@@ -398,6 +406,16 @@ def _dev_sets(data: Mapping[str, Any]) -> dict[str, str]:
     if n_pairs is None or data.get("dev_tasks", [STSB_DEV]) != [STSB_DEV]:
         return {}
     return {STSB_DEV: describe_set("STSBenchmark", "dev", n_pairs, None) or PUBLISHED}
+
+
+def _own_dev_data(data: Mapping[str, Any]) -> str:
+    """Return the name of queries or held-out rows, with a part of a digest of all their files."""
+    name = data.get("queries")
+    digests = sorted(data.get("dev_files", {}).values())
+    if data.get("dev_split"):
+        name = data.get("train_file")
+        digests = [str(data.get("train_sha256")), str(data["dev_split"])]
+    return f"{Path(str(name)).name} ({digest_of(*digests)[:8]})"
 
 
 def is_result(content: Any) -> bool:
@@ -494,6 +512,8 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
         remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
+    pair_scores = _find_saved(result, source, "sts", "pair_scores", "pairs", remarks)
+    predictions = _find_saved(result, source, "transfer", "predictions", "predictions", remarks)
     return Entry(
         label,
         EntryKind.RESULT,
@@ -505,18 +525,20 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         chosen_on=tuple(name + suffix for name in result.chosen_on),
         chosen_pairs=result.chosen_on,
         data={name: data for name, data in _data(result).items() if name in scores},
-        pair_scores=_find_saved(result, source, "sts", "pair_scores", "pairs"),
-        predictions=_find_saved(result, source, "transfer", "predictions", "predictions"),
+        pair_scores=pair_scores,
+        predictions=predictions,
     )
 
 
 def _compared_settings(recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that should be equal in a comparison, as texts, if they are on."""
+    """Return the settings that should be equal in a comparison, as texts, if they are known."""
     settings = {}
     for key in _COMPARED_SETTINGS:
         value = recorded.get(key)
         if value not in (None, False, {}, []):
             settings[key] = str(value)
+        elif key in _MAY_BE_OFF and key in recorded:
+            settings[key] = "off"
     return settings
 
 
@@ -573,25 +595,31 @@ def _data(result: SuiteResult) -> dict[str, str]:
     for name, task in result.tasks.items():
         if task is None or task.n is None:
             continue
-        words = sets.get(name, f"{task.n:,} examples")
-        if words not in (PUBLISHED, DEMO):
+        words = sets.get(name)
+        if words is None:
             if task.data_sha256 is None:
                 continue  # nothing tells these data from others
+            words = f"{task.n:,} examples"
+        if words not in (PUBLISHED, DEMO) and task.data_sha256 is not None:
             words += WITH_DIGEST + task.data_sha256[:8]
         data_of[name + suffix] = words
     # The average of a suite's own tasks.
     if sets:
         average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
-        unpublished = (data for data in data_of.values() if data != PUBLISHED)
+        own_data = [data_of[name + suffix] for name in sets]
+        unpublished = (data for data in own_data if data != PUBLISHED)
         data_of[average + suffix] = next(unpublished, PUBLISHED)
     return data_of
 
 
-def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: str) -> Path | None:
+def _find_saved(
+    result: SuiteResult, source: str, suite: str, key: str, ending: str, remarks: list[str]
+) -> Path | None:
     """Return the file of examples of a result, or None if there is none.
 
     The result names the file under ``key``. If this file is missing, ``NAME.ENDING.jsonl`` beside
-    the result ``NAME.json`` is tried. A result of another suite than ``suite`` has no such file.
+    the result ``NAME.json`` is tried. A file of other examples than the result records is passed
+    over, with a remark. A result of another suite than ``suite`` has no such file.
     """
     if result.suite != suite:
         return None
@@ -600,8 +628,15 @@ def _find_saved(result: SuiteResult, source: str, suite: str, key: str, ending: 
     named = result.figures.get(key)
     if named:
         candidates = [Path(named), folder / named, *candidates]
+    recorded = result.figures.get(f"{key}_sha256")
+    has_changed = False
     for path in candidates:
         with suppress(OSError):  # the name is too long, for example
-            if path.is_file():
+            if not path.is_file():
+                continue
+            if recorded in (None, sha256_file(path)):
                 return path
+            has_changed = True
+    if has_changed:
+        remarks.append(f"{source}: {named} holds other examples by now, so it is not read")
     return None

@@ -43,9 +43,10 @@ _AVERAGES = {
 # Measures that have no column by default, unless a published reference has them.
 _HIDDEN_MEASURES = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # The measures that a setting affects; a setting that is not here affects all. The aggregation
-# does not affect STS-B and SICK-R, which are one set each.
+# does not affect STS-B and SICK-R, which are one set each; a regressor affects these two alone.
 _AFFECTED_MEASURES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
+    "regressor": frozenset({*STS_TASKS[5:], AVERAGE}),
     "transfer protocol": frozenset({*TRANSFER_TASKS, *_dev(*TRANSFER_TASKS)}),
     "geometry data": frozenset({"alignment", "uniformity"}),
 }

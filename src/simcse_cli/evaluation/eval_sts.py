@@ -15,7 +15,7 @@ from simcse_cli.evaluation.several import evaluate_checkpoints
 from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
-from simcse_cli.results.examples import write_pair_scores
+from simcse_cli.results.examples import saved_facts, write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import pairs_that_chose
@@ -51,7 +51,7 @@ def eval_sts(
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
-        payload["pair_scores"] = str(options.save_scores)
+        payload |= saved_facts("pair_scores", options.save_scores)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
     # A second metric of a protocol gets a table of its own, under the same aggregation.

@@ -25,7 +25,16 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
-_OF_ONE_RUN = ("seed", "ci", "average_ci", "pair_scores", "predictions")  # have no mean
+# Keys whose values have no mean.
+_OF_ONE_RUN = (
+    "seed",
+    "ci",
+    "average_ci",
+    "pair_scores",
+    "pair_scores_sha256",
+    "predictions",
+    "predictions_sha256",
+)
 _DIFFERENT = object()  # the mean of values that differ and are not numbers
 
 

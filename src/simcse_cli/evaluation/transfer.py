@@ -35,7 +35,7 @@ from simcse_cli.evaluation.sts import check_task_name, leave_out
 from simcse_cli.files.output import require_writable
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import AVERAGE, columns, parse_tasks
-from simcse_cli.results.examples import TaskPredictions, write_predictions
+from simcse_cli.results.examples import TaskPredictions, saved_facts, write_predictions
 from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
@@ -318,7 +318,7 @@ def eval_transfer(
     payload = result.to_json()
     if options.save_scores is not None:
         write_predictions(options.save_scores, result.examples, force=force)
-        payload["predictions"] = str(options.save_scores)
+        payload |= saved_facts("predictions", options.save_scores)
     keep_in_run(encoder, payload, progress)
     return Outcome([transfer_report(result)], payload)
 

@@ -144,7 +144,7 @@ class ReadyEncoder:
         """SHA-256 over all that the vectors depend on: equal digests give equal vectors.
 
         It covers the weights, the entries of the configuration that the forward pass reads, the
-        tokenizer, the length, the pooler, the use of the head, normalisation and the variations.
+        tokenizer, the length, the pooler, the head and its use, normalisation and the variations.
         """
         return self.digest_with(self.prompt)
 
@@ -153,7 +153,10 @@ class ReadyEncoder:
         model = self.model
         record = model.record
         variations = self._variations(prompt)
-        settings = (model.pooler, record.head_use, record.normalize, model.tokens.max_length)
+        head_use = str(record.head_use)
+        if model.head is not None and not model.head.tanh:
+            head_use += " linear"
+        settings = (model.pooler, head_use, record.normalize, model.tokens.max_length)
         parts: list[str | memoryview] = [
             "/".join(map(str, settings)),
             model.tokens.description,

@@ -22,6 +22,8 @@ import numpy as np
 
 from simcse_cli.arrays import Booleans, Floats, Integers
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import iter_json_lines
@@ -81,6 +83,13 @@ def read_pair_scores(source: Path | str) -> PairScores:
             texts = ((), ())  # the sentences of one side alone are of no use
         scores.setdefault(task, {})[subset] = SubsetPairs(gold, cosine, *texts)
     return scores
+
+
+def saved_facts(key: str, path: Path) -> dict[str, str]:
+    """Return what a result records under ``key`` about the file of its examples."""
+    if str(path) == STDIO:
+        return {key: str(path)}
+    return {key: str(path), f"{key}_sha256": sha256_file(path)}
 
 
 def same_pairs(a: PairScores, b: PairScores, task: str) -> bool:

@@ -240,7 +240,9 @@ _FIGURES: dict[str, Any] = {
     "n_tasks": int,
     "n_scored": int,
     "pair_scores": str,
+    "pair_scores_sha256": str,
     "predictions": str,
+    "predictions_sha256": str,
 }
 # Further keys of a task whose types are checked.
 _EXTRA: dict[str, Any] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import sha256_file
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
@@ -147,6 +148,19 @@ def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
                 f"{name} has changed since the run in {run_dir} started "
                 f"(SHA-256 {digest[:12]}, now {digests_now.get(name, 'missing')[:12]})",
                 hint="restore the file, or start another run with a new -o",
+            )
+
+
+def require_same_files(run_dir: Path, record: RunRecord) -> None:
+    """Raise DataError if the training or the dev file of a complete run has changed since."""
+    for kind in ("train", "dev"):
+        path = record.data.get(f"{kind}_file")
+        digest = record.data.get(f"{kind}_sha256")
+        # Several files and a data set of the Hub have names that are no file.
+        if path and digest and Path(path).is_file() and sha256_file(path) != digest:
+            raise DataError(
+                f"{path} has changed since the run in {run_dir} was trained",
+                hint="restore the file, choose another folder with -o, or start over with --force",
             )
 
 

@@ -18,6 +18,7 @@ from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_r
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
+from simcse_cli.training.record import require_same_files
 
 _ANOTHER = "choose another folder with -o"
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
@@ -124,6 +125,7 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
                 hint="choose another folder with -o, or start over with --force",
             )
         if record.status in DONE:
+            require_same_files(run_dir, record)
             return record
     trained = run_one(config, run_dir)
     if trained is not None:
