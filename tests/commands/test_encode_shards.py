@@ -1,13 +1,16 @@
+import errno
 import json
 import os
+import shutil
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pyarrow import dataset, parquet
 
 from helpers import SENTENCES, CountingProgress, build_tiny_model, sigterm_in_second_window
-from simcse_cli.encoding import encode_file, formats, parts, text_encoder
+from simcse_cli.encoding import encode_file, formats, part_files, parts, text_encoder
 from simcse_cli.encoding.merge import merge_shards
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import count_parts
@@ -353,6 +356,42 @@ def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_mode
     missing = encode("w.npy", source=f"file://{tmp_path}/nowhere.txt")
     assert missing.exit_code == 1
     assert "nowhere.txt cannot be read" in missing.stderr
+
+
+def test_a_part_that_could_not_be_replaced_at_an_address_is_encoded_by_resume(
+    encode, tmp_path, monkeypatch
+):
+    address, part = f"file://{tmp_path}/v", tmp_path / "v" / "part-00003-of-00007.parquet"
+    assert encode(address).exit_code == 0
+    content = part.read_bytes()
+
+    def broken(source, target, size):
+        if source.name.endswith(part.name):
+            raise OSError(errno.EIO, "the connection has ended")
+        shutil.copyfileobj(source, target, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(part_files, "shutil", SimpleNamespace(copyfileobj=broken))
+        assert encode(address, "--force").exit_code != 0
+    assert not part.exists()
+    assert encode(address, "--resume").exit_code == 0
+    assert part.read_bytes() == content
+
+
+def test_parts_of_another_input_may_be_removed_by_another_process(encode, tmp_path, monkeypatch):
+    assert encode("v").exit_code == 0
+    stale = tmp_path / "v" / "part-00001-of-00009.parquet"
+    stale.touch()
+    removers = part_files._removers_by_name
+
+    def first_removed_elsewhere(folder):
+        found = removers(folder)
+        stale.unlink()
+        return found
+
+    monkeypatch.setattr(part_files, "_removers_by_name", first_removed_elsewhere)
+    outcome = encode("v", "--force")
+    assert outcome.exit_code == 0, outcome.stderr
 
 
 def test_folder_as_input_gives_the_vectors_of_its_files_in_order(encode, invoke, tmp_path):

@@ -43,7 +43,8 @@ def claim_folder(
                 hint="continue with --resume, or overwrite it with --force",
             )
         if is_of_other_input:
-            remove()
+            with suppress(FileNotFoundError):  # another process with this folder was faster
+                remove()
 
 
 def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
@@ -87,6 +88,11 @@ def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress:
         target = vector_output(local, writer.inputs, writer.options)
         sentences = writer.files.sentences(*part.span)
         n_rows = writer.write(target, sentences, progress, part=part)
+        # The side file of an earlier part would tell that this one is complete.
+        if remote_file(side_address).is_file:
+            system, path = file_system(side_address)
+            with foreign_format(side_address, "a place that can be written", error=OutputError):
+                system.delete_file(path)
         _upload(local, output)
         _upload(side_file(local), side_address)
     return n_rows
