@@ -257,3 +257,12 @@ def test_what_is_no_failure_of_a_trial_ends_the_sweep(tmp_path, error):
     training.error = error
     with pytest.raises(type(error)):
         rates(tmp_path, training)
+
+
+def test_a_process_without_memory_ends_the_sweep_of_its_group(tmp_path, monkeypatch):
+    """It may be the only one, and the others would wait for it in the middle of the trial."""
+    training = Diverging()
+    training.error = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
+    monkeypatch.setattr("simcse_cli.training.sweep.process_count", lambda: 2)
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        rates(tmp_path, training)

@@ -25,7 +25,7 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.files.code import names_code, require_typed
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked
-from simcse_cli.machine.processes import exchange, process_rank
+from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
@@ -233,7 +233,9 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
         # The sweep goes on after a failure that the settings of this trial may have caused.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
-        is_foreign = not isinstance(error, TrainingError | Stopped) and not is_out_of_memory(error)
+        # The other processes of a group would wait for ever for one that alone lacks memory.
+        may_go_on = is_out_of_memory(error) and process_count() == 1
+        is_foreign = not isinstance(error, TrainingError | Stopped) and not may_go_on
         if is_interrupted or is_foreign:
             raise
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
