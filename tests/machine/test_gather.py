@@ -163,7 +163,7 @@ def n_exchanges(rows: Rows) -> int:
 def without_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return value and gradient where the group cannot sum and share out at once."""
     scatters = gather._scatters
-    gather._scatters = lambda: False
+    gather._scatters = lambda _: False
     try:
         return value_and_gradient(info_nce_case, rows)
     finally:
@@ -216,18 +216,20 @@ def test_gradients_without_scatter_are_the_same(on_two):
 
 
 @pytest.mark.parametrize(
-    ("backend", "version", "scatters"),
+    ("backend", "device", "version", "scatters"),
     [
-        ("gloo", "2.7.1", False),
-        ("gloo", "2.8", True),
-        ("gloo", "2.10", True),
-        ("nccl", "2.7.1", True),
+        ("gloo", "cpu", "2.7.1", False),
+        ("gloo", "cpu", "2.8", True),
+        ("gloo", "cpu", "2.10", True),
+        ("gloo", "cuda", "2.7.1", False),
+        ("cpu:gloo,cuda:nccl", "cpu", "2.7.1", False),
+        ("cpu:gloo,cuda:nccl", "cuda", "2.7.1", True),
     ],
 )
-def test_gloo_sums_and_shares_out_since_torch_2_8(backend, version, scatters, monkeypatch):
+def test_gloo_sums_and_shares_out_since_torch_2_8(backend, device, version, scatters, monkeypatch):
     monkeypatch.setattr(distributed, "get_backend", lambda: backend)
     monkeypatch.setattr(torch, "__version__", version)
-    assert gather._scatters() is scatters
+    assert gather._scatters(torch.device(device)) is scatters
 
 
 def test_halves_are_summed_in_float32(on_two):

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import SENTENCES
 from simcse_cli.errors import ConfigError, TrainingError, UsageError
+from simcse_cli.models.encode import encode
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Attention, HeadUse, ObjectiveName, Pooler
@@ -204,6 +205,34 @@ def test_flash_attention_is_not_fetched_from_the_hub(tiny_encoder):
         ConfigError, match="--attention flash_attention_2: flash_attn is not installed"
     ):
         tiny_encoder.attend_by(Attention.FLASH_2)
+
+
+def test_flash_attention_is_of_training_alone_as_it_takes_no_float32(tiny_encoder, monkeypatch):
+    chosen = []
+    monkeypatch.setattr("simcse_cli.models.encoder.find_spec", lambda _: True)
+    monkeypatch.setattr(
+        type(tiny_encoder.backbone), "set_attn_implementation", lambda _, name: chosen.append(name)
+    )
+    tiny_encoder.attend_by(Attention.FLASH_2)
+    tiny_encoder.train()
+    encode(tiny_encoder, ["A man."])
+    tiny_encoder.eval()
+    flash, sdpa = "flash_attention_2", "sdpa"
+    assert chosen == [flash, flash, sdpa, flash, sdpa]
+    tiny_encoder.attend_by(Attention.EAGER)
+    tiny_encoder.train()
+    assert chosen[5:] == ["eager"]
+
+
+def test_flash_attention_is_refused_in_float32(settings, monkeypatch):
+    monkeypatch.setattr(
+        "simcse_cli.training.setup.resolve_device", lambda _: torch.device("cuda", 0)
+    )
+    config = dataclasses.replace(settings, attention=Attention.FLASH_2, precision="tf32")
+    with pytest.raises(
+        ConfigError, match="--attention flash_attention_2 takes numbers of 16 bits, this is --pre"
+    ):
+        build_parts(config, SilentProgress())
 
 
 def test_checkpointed_layers_give_the_same_gradient_and_keep_less(settings, tmp_path):

@@ -65,7 +65,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
 
     Each process calls this with its own ``parts``, of which part i is for process i.
     """
-    if _scatters():
+    if _scatters(parts[0].device):
         # Reduce-scatter needs parts of one size, so zero rows are added at the end of each. ``pad``
         # takes a pair of sizes per dimension, the last dimension first, so the rows come last.
         most = max(map(len, parts))
@@ -82,9 +82,13 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
     return torch.split(everything, list(map(len, parts)))[distributed.get_rank()]
 
 
-def _scatters() -> bool:
-    """Tell whether the process group supports reduce-scatter; gloo does from PyTorch 2.8 on."""
-    return distributed.get_backend() != "gloo" or TorchVersion(torch.__version__) >= "2.8"
+def _scatters(device: torch.device) -> bool:
+    """Tell whether the process group has reduce-scatter on a device; gloo does since PyTorch 2.8.
+
+    On a machine with GPUs, the group is of gloo for the CPU and of NCCL for the GPUs.
+    """
+    is_gloo = device.type == "cpu" or distributed.get_backend() == "gloo"
+    return not is_gloo or TorchVersion(torch.__version__) >= "2.8"
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:

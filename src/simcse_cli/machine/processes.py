@@ -163,7 +163,7 @@ def require_own_gpus(device: torch.device) -> None:
         counted = "1 GPU" if n_gpus == 1 else f"{n_gpus} GPUs"
         raise ConfigError(
             f"{n_here} processes on a machine with {counted}: each needs a GPU of its own",
-            hint="start no more processes than GPUs; what saves memory is --micro-batch-size",
+            hint="start no more processes than GPUs, or use --device cpu",
         )
 
 

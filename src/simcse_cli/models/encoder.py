@@ -80,6 +80,8 @@ class SentenceEncoder(nn.Module):
         matmul_dtype: type of packed matrix products; None for the type of autocast if that is on,
             else of the weights.
         packs_anywhere: whether rows are packed on GPUs too.
+        flash: the flash attention of training, or None. Flash attention takes no float32, in which
+            a model is evaluated while it is trained.
         checkpoints_layers: whether training keeps only the inputs of layers and computes the rest
             again.
         reads_padding: whether states depend on padding, so that ``encode`` puts only texts of one
@@ -113,6 +115,7 @@ class SentenceEncoder(nn.Module):
         self.folder = folder
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
+        self.flash: Attention | None = None
         self.checkpoints_layers = False
         self.reads_padding = False
         self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
@@ -208,6 +211,10 @@ class SentenceEncoder(nn.Module):
         """Switch dropout and a train-only head on or off."""
         if mode:  # training will change the weights from which tensors were prepared
             forget_prepared(self.backbone)
+        if self.flash is not None:
+            backbone: Any = self.backbone
+            attention = self.flash if mode else Attention.SDPA
+            backbone.set_attn_implementation(attention.value)
         return super().train(mode)
 
     def attend_by(self, attention: Attention) -> None:
@@ -238,6 +245,7 @@ class SentenceEncoder(nn.Module):
                 f"--attention {attention}: {self.name} cannot use it here ({reason_of(error)})",
                 hint="leave it out, or use --attention sdpa",
             ) from error
+        self.flash = None if library is None else attention
 
     def apply_head(self, pooled: Tensor) -> Tensor:
         """Return the embedding for a pooled vector.

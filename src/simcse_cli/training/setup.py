@@ -25,11 +25,12 @@ from simcse_cli.errors import ConfigError, DataError, require_extra
 from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO, require_file
 from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.precision import DTYPES, resolve_precision
 from simcse_cli.machine.processes import process_count
 from simcse_cli.machine.rng import has_rng_state
 from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import has_original_head, load_encoder
-from simcse_cli.models.encoder import SentenceEncoder
+from simcse_cli.models.encoder import FLASH_LIBRARIES, SentenceEncoder
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
@@ -463,6 +464,13 @@ def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.de
                 "so that computing again would draw other dropout masks",
                 hint="leave it out, or use --device cpu or cuda",
             )
+    precision = resolve_precision(config.precision, device)
+    if config.attention in FLASH_LIBRARIES and DTYPES[precision] is torch.float32:
+        raise ConfigError(
+            f"--attention {config.attention} takes numbers of 16 bits, this is "
+            f"--precision {precision}",
+            hint="use --precision bf16 or fp16, or --attention sdpa",
+        )
     encoders = [part for part in objective.children() if isinstance(part, SentenceEncoder)]
     for encoder in encoders:
         if config.gradient_checkpointing:

@@ -241,10 +241,10 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
         # The sweep goes on after a failure that the settings of this trial may have caused.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
-        is_foreign = not isinstance(error, TrainingError | Stopped) and not is_out_of_memory(error)
-        # One process of a group may run out of memory alone; the others would wait for it for ever.
-        is_alone = process_count() > 1 and is_out_of_memory(error)
-        if is_interrupted or is_foreign or is_alone:
+        # The other processes of a group would wait for ever for one that alone lacks memory.
+        may_go_on = is_out_of_memory(error) and process_count() == 1
+        is_foreign = not isinstance(error, TrainingError | Stopped) and not may_go_on
+        if is_interrupted or is_foreign:
             raise
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
