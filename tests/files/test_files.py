@@ -368,6 +368,14 @@ def test_changed_input_is_told(tmp_path):
         inputs.require_unchanged()
 
 
+def test_standard_input_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    descriptor = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+    with os.fdopen(descriptor, "rb") as raw, io.TextIOWrapper(raw) as unreadable:
+        monkeypatch.setattr(sys, "stdin", unreadable)
+        with pytest.raises(DataError, match=r"standard input cannot be read: .*Bad file"):
+            list(iter_lines("-"))
+
+
 def test_closed_standard_streams_are_explained(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     monkeypatch.setattr(sys, "stdout", None)

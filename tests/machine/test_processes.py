@@ -186,6 +186,10 @@ def test_one_process_where_several_were_asked_for_is_warned_about(variables, tol
             {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "", "MASTER_PORT": ""},
             "RANK is 2, need a number below 2",
         ),
+        (
+            {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "", "MASTER_PORT": "http"},
+            "MASTER_PORT is 'http', need a whole number",
+        ),
     ],
 )
 def test_a_group_that_is_not_described_is_refused(variables, message, monkeypatch):

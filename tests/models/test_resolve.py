@@ -100,6 +100,7 @@ def test_training_records_revision_and_commit(invoke, two_revisions, tmp_path):
         ("---\n- license\n---\n", {}),
         ("---\nlicense: [\n---\n", {}),
         ("no metadata\n", {}),
+        ('---\nlicense: "mit |\\n\\n# Read this"\nlanguage: <b>\n---\n', {}),
     ],
 )
 def test_what_a_base_model_says_of_itself(card, found, tmp_path):

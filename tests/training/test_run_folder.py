@@ -175,6 +175,8 @@ def test_a_lock_leaves_no_empty_folder(tmp_path):
         assert (tmp_path / "new" / "run").is_dir()
     assert not (tmp_path / "new" / "run").exists()
     (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="is not UTF-8"), lock_run(tmp_path / "caf\udce9/run"):
+        pass
     with pytest.raises(OutputError, match="is a file"), lock_run(tmp_path / "file"):
         pass
 

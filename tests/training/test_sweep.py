@@ -221,6 +221,7 @@ def test_nest_options_gathers_dotted_names():
         ("grids: {lr: [1]}", "unknown key 'grids'"),
         ("grid: [lr]", "grid is .*, need names of settings"),
         ("search: {1: {low: 1, high: 2}}", "search is .*, need names of settings"),
+        ("settings: []\ngrid: {lr: [1]}", r"settings is \[\], need names of settings"),
         ("settings: 5\ngrid: {lr: [1]}", "settings is 5, need names of settings"),
     ],
 )

@@ -219,9 +219,9 @@ def _table(
         kind = None if schema is None else schema.field("id").type
         try:
             columns["id"] = pa.array([next(ids) for _ in block], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
             raise DataError(
-                f"the ids are of several types or no text ({reason_of(error)})",
+                f"the ids are of several types, no text or too large ({reason_of(error)})",
                 hint="choose another --id-column",
             ) from error
     columns["text"] = pa.array([next(texts) for _ in block], pa.string())

@@ -8,7 +8,7 @@ import shlex
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -201,19 +201,25 @@ def iter_lines(
     ``-`` is standard input, and a ``.gz`` file is unpacked. ``asks_encoding`` tells whether the
     command has the option ``--encoding``, which an error may then suggest.
     """
+    name = "standard input" if str(source) == STDIO else str(source)
+    try:
+        with _opened(source) as stream:
+            yield from _decoded_lines(stream, name, encoding, asks_encoding=asks_encoding)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name} cannot be read: {reason_of(error)}") from error
+
+
+@contextmanager
+def _opened(source: Path | str) -> Iterator[_Stream]:
+    """Yield the stream of a file, which is unpacked if its name ends in ``.gz``, or of stdin."""
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")
-        yield from _decoded_lines(
-            sys.stdin.buffer, "standard input", encoding, asks_encoding=asks_encoding
-        )
+        yield sys.stdin.buffer
         return
-    try:
-        is_packed = str(source).endswith(".gz")
-        with open_input(source) as raw, gzip.open(raw) if is_packed else nullcontext(raw) as stream:
-            yield from _decoded_lines(stream, str(source), encoding, asks_encoding=asks_encoding)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{source} cannot be read: {reason_of(error)}") from error
+    is_packed = str(source).endswith(".gz")
+    with open_input(source) as raw, gzip.open(raw) if is_packed else nullcontext(raw) as stream:
+        yield stream
 
 
 def iter_json_lines(source: Path | str, *, hint: str | None = None) -> Iterator[tuple[int, Any]]:

@@ -118,6 +118,7 @@ def join_group() -> None:
         raise ConfigError(
             f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)", hint=_HOW_TO_START
         )
+    _number_in("MASTER_PORT", 0)
 
     # Only the first meeting has a short limit; later waits may take days.
     backend = "gloo"

@@ -77,8 +77,9 @@ class CardScore(EvalResult):
 def base_facts(name: str, folder: Path | None) -> _Entries:
     """Return the Hub name, commit, license and language of the model that training started from.
 
-    License and language come from the card in ``folder``. A language is given only if the model has
-    just one. Facts that are not known are left out.
+    License and language come from the card in ``folder``, if they are single words: others could
+    bring text of their own into the new card. A language is given only if the model has just one.
+    Facts that are not known are left out.
     """
     facts: _Entries = {"name": hub_name_of(name)}
     if folder is not None:
@@ -87,8 +88,9 @@ def base_facts(name: str, folder: Path | None) -> _Entries:
         if isinstance(language, list) and len(language) == 1:
             language = language[0]
         facts["commit"] = commit_of(folder)
-        facts["license"] = metadata.get("license")
-        facts["language"] = language
+        for key, value in (("license", metadata.get("license")), ("language", language)):
+            if isinstance(value, str) and re.fullmatch(r"[\w.+-]+", value):
+                facts[key] = value
     return {key: value for key, value in facts.items() if isinstance(value, str)}
 
 

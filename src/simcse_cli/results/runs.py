@@ -319,8 +319,13 @@ def lock_run(path: Path) -> Iterator[None]:
     Only half-written files are removed. The folder is created, and removed if it is empty at the
     end of the block.
     """
+    hint = "choose another place with -o"
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:  # would stop the tokenizer's library after the training
+        raise OutputError(f"{path} is not UTF-8, as paths of models must be", hint=hint) from error
     if path.exists() and not path.is_dir():
-        raise OutputError(f"{path} is a file, need a folder", hint="choose another place with -o")
+        raise OutputError(f"{path} is a file, need a folder", hint=hint)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

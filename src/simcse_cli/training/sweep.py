@@ -96,8 +96,9 @@ def read_plan(name: str) -> SweepPlan:
         read_recipe(name, "sweeps"), ("settings", "grid", "search", "n_trials"), place=name
     )
     for key in ("settings", "grid", "search"):
-        value = values.get(key) or {}
-        if not isinstance(value, dict) or not all(isinstance(setting, str) for setting in value):
+        value = values.get(key)
+        is_named = isinstance(value, dict) and all(isinstance(setting, str) for setting in value)
+        if value is not None and not is_named:
             raise ConfigError(
                 f"{name}: {key} is {value!r}, need names of settings and their values"
             )
