@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -109,7 +110,7 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
 
 def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
     other = simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
-    with pytest.raises(DataError, match="another model"):
+    with pytest.raises(DataError, match="with another pooler, width or weights"):
         embedder.search("A man", other.index(SENTENCES))
 
 
@@ -259,6 +260,14 @@ def test_all_processes_of_a_training_return_the_finished_run(tiny_model_dir, tmp
     run = tmp_path / "run"
     returned = run_on_processes(train_in_group, tmp_path, str(run), settings)
     assert returned == 2 * [("finished", read_run_record(run).model_digest)]
+
+
+def test_training_in_another_thread_leaves_signals_to_the_main_one(tiny_model_dir, tmp_path):
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {"model": str(tiny_model_dir), "train_file": str(tmp_path / "rows.txt")}
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(simcse_cli.train, tmp_path / "run", **settings, max_steps=1).result()
+    assert run.record.status == "finished"
 
 
 def test_a_wrong_setting_of_training_is_named(tmp_path):

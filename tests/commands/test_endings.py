@@ -201,11 +201,13 @@ def test_flags_and_commands_of_every_fix_exist():
         "--local-dir",
         "--user",
         "--multi",
-    }  # of pip, hf and accelerate
+        "--standalone",
+        "--nproc_per_node",
+    }  # of pip, hf, accelerate and torchrun
     for place, text in hints():
-        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", text))
         assert flags <= names, f"{place}: {flags - names}"
-        for words in re.findall(r"simcse ((?:[a-z]+ ?)+)", text):
+        for words in re.findall(r"simcse ((?:[a-z]+(?:-[a-z]+)* ?)+)", text):
             top = words.split()[0]
             if top in ("cli",):
                 continue

@@ -101,7 +101,7 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
 def test_text_that_only_a_whole_block_shows_to_be_wrong(tmp_path, content, encoding):
     path = tmp_path / "a.txt"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a\.txt.*: not .* text"):
+    with pytest.raises(DataError, match=r"a\.txt.*: (not .* text|UTF-16 text that is cut)"):
         list(iter_lines(path, encoding=encoding, asks_encoding=True))
 
 

@@ -284,7 +284,7 @@ class TrainConfig(TableOptions):
     warmup: float = _optimisation(
         0.0, "Share of the steps in which the rate rises.", min=0, below=1
     )
-    weight_decay: float = _optimisation(0.0, "Decoupled weight decay.", min=0)
+    weight_decay: float = _optimisation(0.0, "Weight decay; decoupled with adamw.", min=0)
     max_grad_norm: float = _optimisation(1.0, "Maximum gradient norm; 0: no clipping.", min=0)
     optimizer: OptimizerName = _optimisation(OptimizerName.ADAMW, "Update rule.")
     schedule: Schedule = _optimisation(Schedule.LINEAR, "Learning rate after the warm-up.")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -211,9 +212,13 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
 def stop_on_signal(forward: Callable[[int], None]) -> Iterator[list[bool]]:
     """Yield a list that becomes non-empty at the first stop signal (Ctrl-C or SIGTERM).
 
-    ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once.
+    ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once. In
+    another thread than the main one, signals are left to the main thread, and the list stays empty.
     """
     stopped: list[bool] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
 
     def handle(signum: int, frame: Any) -> None:
         if stopped:
