@@ -39,7 +39,7 @@ demo: $(FEW)     ## the main job on a generated corpus: prepare, train, eval, en
 test: $(STAMP)   ## the tests of the code
 	$(PYTEST) -m 'not upkeep'
 
-test-all: $(STAMP) ## these, and the slow checks of docs, site, binary, recipes and soak suite
+test-all: $(STAMP) ## these, and the slow checks of docs, site, binary, recipes, graphs and soak suite
 	$(PYTEST)
 
 LOWEST := .venv-lowest

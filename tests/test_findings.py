@@ -35,6 +35,7 @@ def groups():
     return yaml.safe_load((DOCS / "findings.yaml").read_text())
 
 
+@pytest.mark.upkeep
 def test_the_page_is_what_the_script_writes(findings, groups):
     results = json.loads((DOCS / "findings.json").read_text())
     second = json.loads(findings.SECOND.read_text()) if findings.SECOND.is_file() else None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.upkeep
+
 RUNNER = Path(__file__).resolve().parent.parent / "recipes" / "side_by_side.py"
 # Stands in for `simcse`: logs its call and writes its output; a training of nothing fails.
 PROGRAM = f"""#!{sys.executable} -S

@@ -200,9 +200,9 @@ def test_flags_and_commands_of_every_fix_exist():
         "--repo-type",
         "--local-dir",
         "--user",
-        "--multi",
         "--standalone",
         "--nproc_per_node",
+        "--multi_gpu",
     }  # of pip, hf, accelerate and torchrun
     for place, text in hints():
         flags = set(re.findall(r"(?<![\w-])--[a-z][a-z_-]+", text))

@@ -13,6 +13,8 @@ from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.settings.choices import Backend
 
+pytestmark = pytest.mark.upkeep
+
 PACKAGES = {Backend.ONNX: "onnxruntime", Backend.OPENVINO: "openvino"}
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 pytest.importorskip("numba")
+pytestmark = pytest.mark.upkeep
 
 SCRIPT = """
 import numpy as np

@@ -153,6 +153,7 @@ def on_two_machines(arguments: list[str], *, is_first: bool, **more: object) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.upkeep
 def test_two_machines_are_one_process_and_survive_the_loss_of_one(invoke, arguments, tmp_path):
     """The second agent and its process are killed after step 4; another agent takes its place."""
     arguments += ["--max-steps", "6"]
