@@ -252,7 +252,6 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--dropout-mode", "none", "--dropout", "0.1"), 2, "no use with --dropout-mode none"),
         (("--seeds", "1,2", "--seed", "3"), 2, "no use with --seeds"),
         (("--weight-decay", "-1"), 1, "need at least 0"),
-        (("--batch-size", "1"), 1, "needs at least 2 (negatives come from the batch)"),
     ],
 )
 def test_bad_settings_are_refused(
@@ -263,6 +262,13 @@ def test_bad_settings_are_refused(
     assert outcome.exit_code == code, outcome.stderr
     assert message in " ".join(outcome.stderr.split())
     assert "Traceback" not in outcome.stderr
+
+
+def test_batches_of_one_row_are_told_to_teach_nothing(invoke, corpus, tiny_model_dir, tmp_path):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
+    outcome = invoke(*command, "--max-steps", 1, "--batch-size", 1)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "--batch-size 1: negatives come from the batch, so the loss is 0" in outcome.stderr
 
 
 def test_unknown_key_in_a_recipe_names_the_nearest(invoke, corpus, tmp_path):

@@ -544,9 +544,8 @@ def build_parts(
     has_hard_negatives = examples.are_rows and len(data.columns) > 2
     is_alone = config.batch_size * process_count() == 1
     if is_alone and objective.in_batch_negatives and not has_hard_negatives:
-        raise ConfigError(
-            f"--batch-size 1: --objective {objective.name} needs at least 2 (negatives come from "
-            "the batch)"
+        progress.warn(
+            "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is learnt"
         )
     for warning in objective.warnings:
         progress.warn(warning)
