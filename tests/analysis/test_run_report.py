@@ -284,12 +284,16 @@ def test_training_figure_draws_losses_their_running_mean_and_dev_scores(run, mon
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (run / "metrics.jsonl").write_text(f'{text}{{"step": 5, "lo')
     scored = parts(report(run, monkeypatch)[0])["Training"]
-    assert scored.text == "Loss of each logged step, with the mean of the last 10."
-    assert len(scored.figure().axes) == 2
-    change(run, best_score=0.6)
-    text = parts(report(run, monkeypatch)[0])["Training"].text
     expected = "Loss of each logged step, with the mean of the last 10"
-    assert text == f"{expected}, and the dev score at each evaluation."
+    assert scored.text == f"{expected}, and the dev score at each evaluation."
+    assert scored.caption.startswith("Left: loss against the step. Right: dev score;")
+    assert len(scored.figure().axes) == 2
+
+    # Without dev scores there is one panel, and the caption tells of one.
+    (run / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    plain = parts(report(run, monkeypatch)[0])["Training"]
+    assert (plain.text, plain.caption) == (f"{expected}.", "Loss against the step.")
+    assert len(plain.figure().axes) == 1
     (run / "metrics.jsonl").write_text('{"step": 1, "loss": "high"}\n')
     with pytest.raises(DataError, match=r"metrics.jsonl, line 1: loss is 'high', need a finite"):
         report(run, monkeypatch)

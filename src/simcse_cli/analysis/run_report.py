@@ -253,10 +253,13 @@ def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> l
             logged.append(record)
     if not logs:
         return []
-    record = logged[0]
     text = f"Loss of each logged step, with the mean of the last {LOSS_WINDOW}"
-    text += "." if record.best_score is None else ", and the dev score at each evaluation."
-    caption = "Left: loss against the step. Right: dev score; the star is the model that was kept."
+    if any(_measured(lines, "dev_score") for lines in logs):
+        text += ", and the dev score at each evaluation."
+        caption = "Left: loss against the step. Right: dev score; the star is the model kept."
+    else:
+        text += "."
+        caption = "Loss against the step."
     if len(logs) > 1:
         text += " One line a seed."
     figure = partial(training_figure, logs, logged)

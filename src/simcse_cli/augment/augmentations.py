@@ -146,6 +146,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
 
     # The resource is a model or a folder, depending on the method.
     step = replace(options, method=method, rate=rate, model=None)
+    # With the default unit, shuffle moves the sub-words of a model, not words.
     is_by_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
     if method is Augmentation.MLM or is_by_subwords:
         return replace(step, model=resource or options.pinned_model)

@@ -523,7 +523,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         intervals=intervals,
         remarks=tuple(remarks),
         chosen_on=tuple(name + suffix for name in result.chosen_on),
-        chosen_pairs=result.chosen_on,
+        chosen_pairs=result.chosen_on,  # the names that tasks have in ``pair_scores``
         data={name: data for name, data in _data(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,

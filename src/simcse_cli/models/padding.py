@@ -34,7 +34,10 @@ class PaddedRows(Sequence[Sequence[int]]):
         return self._rows[index]
 
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Return ids and mask as ``pad`` would; those of a slice are cut to its longest row."""
+        """Return ids and mask as ``pad`` would.
+
+        Of a slice, which was padded with other rows, the width is that of its own longest row.
+        """
         length = max(map(len, self._rows))
         return self._ids[:, :length], self._mask[:, :length]
 

@@ -83,7 +83,8 @@ class CompiledOperators(Operators):
         return activated
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        normed: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
+        # The normed states twice: for the next sum, and in the type of the next product.
+        for_sum_and_product: tuple[Tensor, Tensor] = self._kernels.DropoutAddNorm.apply(
             states,
             self._product(x, end.linear),
             _bias(end.linear),
@@ -92,7 +93,7 @@ class CompiledOperators(Operators):
             end.epsilon,
             *self._last_arguments(end.dropout),
         )
-        return normed
+        return for_sum_and_product
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
         """Return the output of a linear layer without its bias, which the kernels add."""

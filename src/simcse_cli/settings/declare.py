@@ -163,14 +163,14 @@ def check_values(
 
     This is a ConfigError for a number that is out of range, not finite or beyond 64 bits, and for a
     folder called ``-``. It is a UsageError for a text that does not match the ``form`` of the
-    setting. ``place_of`` returns the name of a setting in messages.
+    setting. ``place_of`` returns the name of a setting in the message of a ConfigError.
     """
     for name, (_, details) in declared.items():
         value = values.get(name)
         # ``-`` stands for stdin or stdout, which are no folders.
         if details.metavar == "FOLDER" and str(value) == "-":
             raise ConfigError(
-                f"{flag_of(name, details)} -: need a folder, which standard output is not"
+                f"{place_of(name, details)} -: need a folder, which standard output is not"
             )
         if details.form is not None and value is not None:
             pattern, words = details.form
