@@ -448,3 +448,13 @@ def test_nothing_is_printed_before_the_columns_of_pairs_are_known(invoke, tiny_m
     outcome = invoke("encode", tmp_path / "pairs.tsv", "--pairs", "-m", tiny_model_dir)
     assert (outcome.exit_code, outcome.stdout) == (1, "")
     assert "pairs.tsv: row 1 may be the header" in outcome.stderr
+
+
+@pytest.mark.parametrize("option", [(), ("--resume",), ("--force",)])
+def test_a_folder_in_place_of_unfinished_work_is_an_error(option, invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text("A dog.\nA cat.\n")
+    (tmp_path / "v.npy.part.json").mkdir()
+    command = ("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy", "-m", tiny_model_dir)
+    outcome = invoke(*command, "--pooler", "avg", *option)
+    assert outcome.exit_code == 1
+    assert "v.npy: Is a directory" in outcome.stderr

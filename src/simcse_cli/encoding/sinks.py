@@ -344,8 +344,8 @@ def finish_killed(output: Path) -> None:
     journal = Journal(output, 0, 1)
     if not journal.exists():
         return
-    # A damaged journal names no finished output, so nothing is put in place.
-    with suppress(DataError):
+    # A damaged journal, or a folder in its place, names no finished output.
+    with suppress(DataError, OSError):
         journal.read_journal()
     complete = journal.staged / output.name
     if journal.finished_rows(complete) is not None:
