@@ -314,6 +314,23 @@ def test_a_long_query_is_no_file(invoke, tiny_model_dir, tmp_path):
     assert outcome.exit_code == 0, outcome.stderr
 
 
+@pytest.fixture
+def encode_where_models_raise(invoke, tmp_path, monkeypatch):
+    """Encode a line while the search for the model raises an error, and return the outcome."""
+
+    def encode(error):
+        def fail(*arguments, **options):
+            raise error
+
+        monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
+        (tmp_path / "lines.txt").write_text("one\n")
+        outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
+        assert outcome.exit_code == 1
+        return outcome
+
+    return encode
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -323,14 +340,8 @@ def test_a_long_query_is_no_file(invoke, tiny_model_dir, tmp_path):
         OSError(12, "Cannot allocate memory"),
     ],
 )
-def test_too_little_memory_is_an_error_in_words(error, invoke, tmp_path, monkeypatch):
-    def fail(*arguments, **options):
-        raise error
-
-    monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
-    (tmp_path / "lines.txt").write_text("one\n")
-    outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
-    assert outcome.exit_code == 1
+def test_too_little_memory_is_an_error_in_words(error, encode_where_models_raise):
+    outcome = encode_where_models_raise(error)
     assert outcome.stderr.startswith("error: there is not enough memory (")
     assert "ulimit -v" in outcome.stderr
 
@@ -380,15 +391,7 @@ def test_sentences_of_a_table_without_rows(invoke, tmp_path):
         (OSError(24, "Too many open files", "a.txt"), "a.txt: Too many open files"),
     ],
 )
-def test_what_the_system_refuses_is_an_error_in_words(
-    error, message, invoke, tmp_path, monkeypatch
-):
-    def fail(*arguments, **options):
-        raise error
-
-    monkeypatch.setattr("simcse_cli.models.checkpoint.find_model", fail)
-    (tmp_path / "lines.txt").write_text("one\n")
-    outcome = invoke("encode", tmp_path / "lines.txt", "-o", tmp_path / "v.npy")
-    assert outcome.exit_code == 1
+def test_what_the_system_refuses_is_an_error_in_words(error, message, encode_where_models_raise):
+    outcome = encode_where_models_raise(error)
     assert outcome.stderr.startswith(f"error: {message}")
     assert "fix: " in outcome.stderr
