@@ -67,6 +67,7 @@ VARIANTS: dict[str, tuple[Name, Any, dict[str, Any]]] = {
         {"negatives": "no-dropout", "dimension_weight": 0.1},
     ),
     "simcse-unsup all-views": (Name.SIMCSE_UNSUP, SINGLES, {"negatives": "all-views"}),
+    "simcse-unsup heads": (Name.SIMCSE_UNSUP, SINGLES, {"head_dropout": 0.5}),
     "simcse-unsup mix": (Name.SIMCSE_UNSUP, SINGLES, {"mix": 0.2}),
     "simcse-unsup noise": (Name.SIMCSE_UNSUP, SINGLES, {"noise": 1.5}),
     "simcse-unsup false negatives": (
@@ -133,7 +134,10 @@ def _encoder(model_dir: Path, dropout: float | None) -> SentenceEncoder:
 def build(variant: str, model_dir: Path, **overrides: Any) -> tuple[Objective, Any]:
     """Return the objective in training mode and its data; weights are equal in every call."""
     name, data, options = VARIANTS[variant]
-    encoder = deepcopy(_encoder(model_dir, overrides.pop("dropout", None)))
+    dropout = overrides.pop("dropout", None)
+    if dropout == 0 and "head_dropout" in options:  # nothing is to be random
+        options = options | {"head_dropout": 0.0}
+    encoder = deepcopy(_encoder(model_dir, dropout))
     if name is Name.DIFFCSE and (options | overrides)["rtd_weight"]:
         options = options | {"generator": str(generator_beside(model_dir))}
     torch.manual_seed(0)

@@ -135,7 +135,7 @@ def test_a_split_training_pass_gives_the_gradient_of_the_padded_one(
         encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu", dropout=0.0).train()
         rows = encoder.tokenize(sentences * 6)
         assert sum(map(len, rows)) > 1024
-        encoder.checkpoints_layers = not is_packed
+        encoder.trains_padded = not is_packed
         encoder.embed_rows(rows).square().mean().backward()
         gradients.append(
             {name: p.grad for name, p in encoder.named_parameters() if p.grad is not None}

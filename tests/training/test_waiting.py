@@ -244,7 +244,7 @@ def test_checkpointed_layers_give_the_same_gradient_and_keep_less(settings, tmp_
             dataclasses.replace(config, gradient_checkpointing=is_on), SilentProgress()
         ).objective
         encoder = objective.encoder
-        encoder.checkpoints_layers = True  # both take the padded pass
+        encoder.trains_padded = True  # both take the padded pass
         rows = encoder.tokenize(SENTENCES)
         kept.append(0)
 
@@ -275,7 +275,7 @@ def test_attention_and_checkpoints_reach_every_encoder_and_no_file(settings, tmp
     trainer = trainer_of(config, tmp_path / "run", like_gpu=False)
     objective = trainer.objective
     for encoder in (objective.encoder, objective.second):
-        assert (encoder.config._attn_implementation, encoder.checkpoints_layers) == ("eager", True)
+        assert (encoder.config._attn_implementation, encoder.trains_padded) == ("eager", True)
     assert trainer.run().status == "finished"
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert not [key for key in saved if "attn" in key and "dropout" not in key]

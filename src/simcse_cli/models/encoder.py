@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from simcse_cli.errors import ConfigError, reason_of
 from simcse_cli.machine.precision import no_autocast, wide
 from simcse_cli.machine.transfer import to_device
+from simcse_cli.models.head_dropout import drop_heads
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND, MaskTemplate
 from simcse_cli.models.packed_pooling import packed_ahead, packed_states, packed_vectors
@@ -82,8 +83,7 @@ class SentenceEncoder(nn.Module):
         packs_anywhere: whether rows are packed on GPUs too.
         flash: the flash attention of training, or None. Flash attention takes no float32, in which
             a model is evaluated while it is trained.
-        checkpoints_layers: whether training keeps only the inputs of layers and computes the rest
-            again.
+        trains_padded: whether training takes padded rows even where they could be packed.
         reads_padding: whether states depend on padding, so that ``encode`` puts only texts of one
             length into a batch.
     """
@@ -116,7 +116,7 @@ class SentenceEncoder(nn.Module):
         self.matmul_dtype: torch.dtype | None = None
         self.packs_anywhere = False
         self.flash: Attention | None = None
-        self.checkpoints_layers = False
+        self.trains_padded = False
         self.reads_padding = False
         self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
 
@@ -222,10 +222,10 @@ class SentenceEncoder(nn.Module):
         # Packed rows need no attention of transformers.
         self.packs_anywhere = attention is Attention.PACKED
         if self.packs_anywhere:
-            if self._packed() is None:
+            if self.pads_in_training:
                 raise ConfigError(
-                    f"--attention packed: {self.name} has an architecture or a head that "
-                    "needs padded rows",
+                    f"--attention packed: {self.name} has an architecture, a head or an "
+                    "option that needs padded rows",
                     hint="leave it out",
                 )
             return
@@ -317,10 +317,10 @@ class SentenceEncoder(nn.Module):
         """Return the packed form of the transformer, or None where padded rows are needed.
 
         The BERT family has a packed form, on a CPU or with ``packs_anywhere``. Convolutions over
-        the tokens need padded rows, and so does training with gradient checkpointing.
+        the tokens need padded rows, and so does training with ``trains_padded``.
         """
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
-        if not can_pack or (self.checkpoints_layers and self.training):
+        if not can_pack or (self.trains_padded and self.training):
             return None
         return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
@@ -346,7 +346,7 @@ class SentenceEncoder(nn.Module):
     @property
     def pads_in_training(self) -> bool:
         """Whether a training pass takes padded rows, not packed ones."""
-        return self.checkpoints_layers or self._packed() is None
+        return self.trains_padded or self._packed() is None
 
     def checkpoint_layers(self) -> None:
         """Save memory in training: keep only the inputs of layers, and compute the rest again.
@@ -359,7 +359,12 @@ class SentenceEncoder(nn.Module):
         if enable is None:  # in older versions of transformers
             enable = backbone.gradient_checkpointing_enable
         enable({"use_reentrant": False})
-        self.checkpoints_layers = True
+        self.trains_padded = True
+
+    def drop_heads(self, rate: float) -> None:
+        """Let training drop whole attention heads with this probability, on padded rows."""
+        drop_heads(self.backbone, rate, name=self.name)
+        self.trains_padded = True
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return a note for the user before training on batches of this many tokens, or None."""

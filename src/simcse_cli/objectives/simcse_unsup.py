@@ -58,6 +58,12 @@ class SimcseUnsupOptions(SimcseOptions):
     positive_scale: float = setting(
         1.0, "Factor of the positive's logit.", above=0, needs="negatives=no-dropout"
     )
+    head_dropout: float = setting(
+        0.0,
+        "Probability that a row loses an attention head of a layer (Mirror-BERT).",
+        min=0,
+        below=1,
+    )
     dimension_weight: float = setting(
         0.0,
         "Weight of the contrast between dimensions (SimCSE++).",
@@ -120,6 +126,8 @@ class SimcseUnsup(Simcse):
     options: SimcseUnsupOptions
 
     def set_up(self) -> None:
+        if self.options.head_dropout:  # before the encoder is copied, where there are two
+            self.encoder.drop_heads(self.options.head_dropout)
         super().set_up()
         self._check_loss_options()
         self.queue: VectorQueue | None = None
