@@ -39,7 +39,7 @@ simcse encode "$week" "${texts[@]}" "${model[@]}" --normalize -o "$folder/ticket
 # 3. The rows that are nearest to questions of every week.
 step=search
 if [ -e "$folder/questions.txt" ]; then
-  simcse analyze search --index "$index" --queries "$folder/questions.txt" --top-k 5 \
+  simcse analyze search --index "$index" "${model[@]}" --queries "$folder/questions.txt" --top-k 5 \
     --format csv -o "$folder/answers.csv" --force
 fi
 

@@ -73,13 +73,14 @@ def encode_command(
     # post-processed ones not by a query.
     is_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
     can_search = is_read and options.dtype != "binary" and options.postprocess is None
+    model = ["--model", pinned(options.model, options.revision)]
     if options.index is not None:
-        console.next_step("simcse", "analyze", "search", "--index", options.index, "--interactive")
+        searched = ["--index", options.index, *model]
+        console.next_step("simcse", "analyze", "search", *searched, "--interactive")
     elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
     elif can_search and Path(source).is_file():
-        model = pinned(options.model, options.revision)
-        searched = [source, *_options_of_search(options), "--model", model, "--embeddings", output]
+        searched = [source, *_options_of_search(options), *model, "--embeddings", output]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
 
 
