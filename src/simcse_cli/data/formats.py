@@ -412,24 +412,41 @@ def parquet_length(source: InputPath) -> int:
 
 
 def parquet_rows(
-    source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
+    source: InputPath, columns: Sequence[str] = (), start: int = 0, batch_size: int = 4096
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows from ``start`` on, each as its values by column name.
 
     A value inside a struct becomes a column that is named by its path, such as ``meta.title``.
     ``columns`` are the columns to read, by default all.
     """
+    from pyarrow import Table, types  # see _parquet_file
+
     n_to_skip = start
     with _parquet_file(source) as table:
+        schema = table.schema_arrow
+        has_structs = any(map(types.is_struct, schema.types))
+        # A value inside a struct is read with the whole struct.
+        top_names = []
+        for top_name in schema.names:
+            if any(f"{name}.".startswith(f"{top_name}.") for name in columns):
+                top_names.append(top_name)
         # Groups of rows before the start are not read.
         groups = list(range(table.num_row_groups))
         while groups and n_to_skip >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
             n_to_skip -= n_rows
             del groups[0]
-        for batch in table.iter_batches(batch_size=batch_size, row_groups=groups, columns=columns):
+        batches = table.iter_batches(batch_size, row_groups=groups, columns=top_names or None)
+        for batch in batches:
             n_skipped = min(n_to_skip, len(batch))
             n_to_skip -= n_skipped
-            yield from map(_flat_row, batch.slice(n_skipped).to_pylist())
+            part = Table.from_batches([batch.slice(n_skipped)])
+            if not has_structs:
+                yield from part.to_pylist()
+                continue
+            # The schema, unlike a row, also names what is in a struct that is null.
+            while any(map(types.is_struct, part.schema.types)):
+                part = part.flatten()
+            yield from map(dict, map(_flat, part.to_pylist()))
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:

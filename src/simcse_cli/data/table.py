@@ -198,9 +198,7 @@ class Table:
     def _parquet_cells(
         self, names: Sequence[str], start: int
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        # A value inside a struct is read with the whole struct.
-        top_names = dict.fromkeys(name.partition(".")[0] for name in names)
-        rows = formats.parquet_rows(self._source, list(top_names) or None, start)
+        rows = formats.parquet_rows(self._source, names, start)
         for number, row in enumerate(rows, start=start + 1):
             yield number, tuple(map(row.get, names))
 
