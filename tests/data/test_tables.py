@@ -280,3 +280,18 @@ def test_a_packed_value_that_unpacks_to_too_much_is_refused_on_the_way(tmp_path,
     with pytest.raises(DataError, match=r"a\.json\.gz has more than"):
         Table(tmp_path / "a.json.gz", Job.TEXTS).reading  # noqa: B018
     assert n_read < 2000
+
+
+def test_a_question_names_columns_by_titles_that_are_numbers(tmp_path):
+    rows = [
+        f"The cat sees {n}.,A dog barks at {n}.,My bird sings {n} songs.,{n} cows." for n in "abc"
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["0,1,2,3", *rows]))
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.csv", "pairs", ())
+    first, second, *_ = caught.value.hint.splitlines()
+    for hint, wanted in ((first, [("0", 0), ("1", 1)]), (second, [("0", 0), ("2", 2)])):
+        words = hint.split()[2:]
+        assert words[1] == f"anchor={wanted[0][0]},positive={wanted[1][0]}"
+        table = Table(tmp_path / "a.csv", Job.ROWS, given_of("pairs", words, SilentProgress()))
+        assert table.reading.places("anchor", "positive") == tuple(place for _, place in wanted)

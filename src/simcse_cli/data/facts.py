@@ -39,9 +39,7 @@ class ColumnFacts:
         """What to type for the column: its name, or its number if the name is hard to type."""
         number = str(self.at + 1)
         is_plain = len(self.title) <= _LONGEST_TYPED and not set(self.title) & set(",=\"'\\\n")
-        if self.is_named and is_plain and not self.title.isdigit():
-            return self.title
-        return number
+        return self.title if self.is_named and is_plain else number
 
     # -------------------------------------------------------------- by name
     @property
