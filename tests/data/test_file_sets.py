@@ -113,6 +113,19 @@ def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):
     assert lines.blank == {str(tmp_path / "a.txt"): 1, str(tmp_path / "b.txt"): 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.jsonl", '{"text": "One."}\n{"text": "Two."}\n'), ("a.csv", "text\nOne.\nTwo.\n")],
+)
+def test_a_table_keeps_its_rows_where_a_text_file_would_be_one_text(tmp_path, name, content):
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content)
+    files = FileSet.find(str(tmp_path), text_per=TextPer.FILE)
+    assert files.counts == (2, 2)
+    assert list(files.sentences(start=3)) == ["Two."]
+
+
 def test_a_saved_dataset_is_known_by_its_files(tmp_path):
     rows = datasets.Dataset.from_dict({"id": [1, 2], "text": ["One.", "Two."]})
     rows.save_to_disk(tmp_path / "rows")

@@ -354,10 +354,10 @@ class Table:
 
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""
-        if self._is_whole:
-            return 1
         if self.form is FileFormat.PARQUET:
             return formats.parquet_length(self._source)
+        if self.is_text and self._is_whole:
+            return 1
         # Lines can be counted without decoding them, unless the file is packed.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
