@@ -46,7 +46,7 @@ _NOTHING = "\x1f"  # separates nothing, for tables of one column
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
-_MARKDOWN_RULE = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?")
+_MARKDOWN_RULE = re.compile(r"\s*(\|\s*)?(:?-+:?\s*\|\s*)+(:?-+:?\s*)?")
 _MARKDOWN_BAR = re.compile(r"(?<!\\)\|")
 _NO_CUT = re.compile(r",(?= )|(?<=\d),(?=\d)")  # commas of prose and of numbers
 
