@@ -1,10 +1,10 @@
 """Read any table: decide which columns a job needs, and yield its rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from operator import itemgetter
 from typing import Any
 
@@ -276,25 +276,31 @@ class Table:
         return frozenset() if is_json else MISSING
 
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of some roles in each row, each on one line, "" for a missing one."""
+        """Yield the texts of some roles in each row, each on one line, "" for a missing one.
+
+        A row with lists of texts gives several, as ``rows_of_lists`` says.
+        """
         missing = self._missing
 
-        def first_text(cell: Any) -> str:
+        def line_of(cell: Any) -> str:
             if isinstance(cell, str):
                 text = one_line(cell)
                 return "" if text in missing else text
-            return next(iter(self.cell_texts(cell, is_list=False)), "")
+            return "".join(self.cell_texts(cell, is_list=False))
 
         # Most texts are on one line already; checking a batch at once is faster than each text.
         rows = (cells for _, cells in self.rows(*roles))
         while batch := list(islice(rows, _BATCH_ROWS)):
             cells = list(chain.from_iterable(batch))
-            are_texts = set(map(type, cells)) == {str}
-            if are_texts and are_lines(cells) and missing.isdisjoint(cells):
+            types = set(map(type, cells))
+            if types == {str} and are_lines(cells) and missing.isdisjoint(cells):
                 yield from batch
+            elif list not in types:
+                for row in batch:
+                    yield tuple(map(line_of, row))
             else:
                 for row in batch:
-                    yield tuple(map(first_text, row))
+                    yield from rows_of_lists([self.cell_texts(cell, is_list=False) for cell in row])
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.
@@ -362,3 +368,13 @@ class Table:
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source, self._given.encoding)
+
+
+def rows_of_lists(lists: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield rows of which the i-th has text i of each list; an empty list has one empty text.
+
+    The longest list gives each text once; shorter ones begin again.
+    """
+    filled = [texts or [""] for texts in lists]
+    n_rows = max(map(len, filled))
+    yield from islice(zip(*map(cycle, filled), strict=True), n_rows)
