@@ -57,7 +57,7 @@ def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterat
 
 def _iter_table(table: Table) -> Iterator[NliPair]:
     for number, (premise, hypothesis, label) in table.rows(*NLI_ROLES):
-        texts = map(table.text_of, (premise, hypothesis))
+        texts = (table.text_of(premise), table.text_of(hypothesis))
         yield _pair(table.place(number), *texts, cell_text(label))
 
 
