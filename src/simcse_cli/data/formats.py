@@ -14,7 +14,8 @@ from simcse_cli.data import names
 from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
-from simcse_cli.errors import DataError, UsageError, require_extra
+from simcse_cli.data.workbooks import read_sheets, sheet_rows
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
@@ -311,42 +312,16 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
     """Open the first visible sheet that is not empty."""
-    purpose = f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
-    require_extra("python_calamine", purpose)
-    from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
-
-    rows_of_sheet: dict[str, list[list[Any]]] = {}
-    with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
-        book = CalamineWorkbook.from_filelike(stream)
-        for sheet in book.sheets_metadata:
-            if sheet.visible is not SheetVisibleEnum.Visible:
-                continue
-            rows = book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
-            if rows:
-                rows_of_sheet[sheet.name] = rows
-
+    sheets = read_sheets(source)
     # A workbook without anything is a table without rows.
-    if not rows_of_sheet:
-        rows_of_sheet[""] = []
+    if not sheets:
+        sheets[""] = []
     name = source_name(source)
-    first, *others = rows_of_sheet
+    first, *others = sheets
     if others:
         not_read = ", ".join(others)
         given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
-    return named_rows(_sheet_rows(rows_of_sheet[first]), name, given, header=given.header)
-
-
-def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
-    for number, row in enumerate(sheet, start=1):
-        if any(cell != "" for cell in row):
-            yield number, list(map(_sheet_text, row))
-
-
-def _sheet_text(cell: Any) -> str:
-    # Workbooks store whole numbers as floats, too.
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)
+    return named_rows(sheet_rows(sheets[first]), name, given, header=given.header)
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
