@@ -267,13 +267,8 @@ class Table:
 
     @cached_property
     def _missing(self) -> frozenset[str]:
-        """Cells that stand for a missing value, such as ``nan``; none in plain text and JSON."""
-        sample = self.reading.grid.sample
-        if self.is_text or not sample:
-            return frozenset()
-        _, first_row = sample[0]
-        is_json = isinstance(first_row, dict)
-        return frozenset() if is_json else MISSING
+        """Cells that stand for a missing value, such as ``nan``; none in plain text and records."""
+        return frozenset() if self.is_text or self.reading.grid.has_records else MISSING
 
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
         """Yield the texts of some roles in each row, each on one line, "" for a missing one.
@@ -349,9 +344,8 @@ class Table:
     @property
     def is_json(self) -> bool:
         """Tell whether the rows are values of JSON."""
-        sample = self.reading.grid.sample
-        is_record = bool(sample) and isinstance(sample[0][1], dict)
-        return is_record and self.form in (FileFormat.JSONL, FileFormat.TEXT)
+        is_json = self.form in (FileFormat.JSONL, FileFormat.TEXT)
+        return is_json and self.reading.grid.has_records
 
     def json_values(self) -> Iterator[Any]:
         """Yield the value of each row of JSON, nested as it is in the file."""

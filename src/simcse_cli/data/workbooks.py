@@ -3,7 +3,6 @@
 import re
 import zipfile
 from collections.abc import Collection, Iterator
-from functools import reduce
 from pathlib import Path
 from posixpath import join
 from typing import IO, Any, BinaryIO
@@ -73,7 +72,9 @@ def _refuse_far_cells(source: Path | str, stream: BinaryIO, visible: Collection[
             with book.open(part) as content:
                 column, row = _last_place(content)
             # Letters are the digits of a number with the base 26, from 1 for A.
-            n_columns = reduce(lambda number, letter: 26 * number + ord(letter) - 64, column, 0)
+            n_columns = 0
+            for letter in column:
+                n_columns = 26 * n_columns + ord(letter) - ord("A") + 1
             if n_columns * row > _MOST_CELLS:
                 raise DataError(
                     f"{source}, sheet {name}: the cells from A1 to {column}{row} are "
