@@ -53,6 +53,17 @@ def test_read_training_rows_says_what_is_wrong(tmp_path, content, message):
         read_training_rows(tmp_path / "a.jsonl", n_columns=1 if "example" in message else 2)
 
 
+def test_a_row_with_other_columns_is_no_question(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"question": "a b c d", "answer": "e f g h"}\n'
+        '{"x": "a b c d e", "y": "f g h i j", "z": "k l m n o"}\n'
+    )
+    with pytest.raises(DataError, match="line 2: 3 columns hold texts") as caught:
+        read_training_rows(tmp_path / "a.jsonl", n_columns=2)
+    assert "--columns" not in caught.value.hint
+    assert "the columns of the first" in caught.value.hint
+
+
 def test_split_documents_breaks_at_blank_lines():
     lines = ["", "a ", "b", "", "  ", "c", ""]
     assert split_documents(lines) == [["a", "b"], ["c"]]

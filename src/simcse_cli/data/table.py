@@ -157,15 +157,18 @@ class Table:
 
             The columns of the roles are found anew in this row.
             """
-            places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+            # The choices of a question are about this row alone, and may not fit the others.
+            hint = "give every row the columns of the first, with null for a missing text"
+            try:
+                places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+            except DataError as error:
+                raise DataError(error.message, hint=hint) from error
             is_alike = len(places) == len(places_in_row_1) and set(other_names) <= set(row.names)
             # A column that row 1 has, but not for these roles, is no replacement in this row.
             if not is_alike or unused_in_row_1 & set(row.names_at(places)):
                 columns = ", ".join(row.names)
-                raise DataError(
-                    f"{row.source}: other columns than in row 1: {columns}",
-                    hint="give every row the columns of the first, with null for a missing text",
-                )
+                what = f"{row.source}: other columns than in row 1: {columns}"
+                raise DataError(what, hint=hint)
             return *places, *map(row.names.index, other_names)
 
         # A template leaves out the columns that a row lacks.
