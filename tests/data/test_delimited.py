@@ -159,3 +159,14 @@ def test_a_short_row_of_an_stsb_file_is_named():
     whole = "main-news\tfile\t2016\t1\t2.5\ta\tb"
     with pytest.raises(DataError, match=r"a\.csv, line 2: 2 columns, need 7"):
         rows_of(f"{whole}\na\tb\n")
+
+
+def test_a_long_line_of_spaces_takes_no_time(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\n" + " " * 300_000 + "x,0\nA dog runs.,1\n")
+    assert Table(tmp_path / "a.csv", Job.TEXTS).count() == 2
+
+
+def test_spaces_behind_the_rule_of_a_markdown_table_do_no_harm(tmp_path):
+    (tmp_path / "a.csv").write_text("| asked | told | \n|---|:-:| \n| Who is it? | It is me. | \n")
+    grid = Table(tmp_path / "a.csv", Job.ROWS).reading.grid
+    assert (grid.names, grid.first_rows()) == (("asked", "told"), [["Who is it?", "It is me."]])

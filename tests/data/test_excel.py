@@ -79,3 +79,20 @@ def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatc
         MissingExtraError, match=r"save it as CSV UTF-8.*python-calamine.*simcse-cli\[excel\]"
     ):
         list(Table(tmp_path / "a.xlsx", Job.TEXTS).records())
+
+
+def test_cells_that_are_too_far_apart_are_refused_before_memory_runs_out(tmp_path):
+    pytest.importorskip("python_calamine")
+    write_workbook(tmp_path / "a.xlsx", [["text"]], [], [["text"], ["One."]])
+    far = sheet([["text"], ["One."]]).replace(
+        '<row r="2"><c r="A2"', '<row r="1048576"><c r="XFD1048576"'
+    )
+    with (
+        zipfile.ZipFile(tmp_path / "a.xlsx") as book,
+        zipfile.ZipFile(tmp_path / "b.xlsx", "w") as copy,
+    ):
+        for name in book.namelist():
+            copy.writestr(name, far if name.endswith("sheet3.xml") else book.read(name))
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS).texts()) == ["One."]
+    with pytest.raises(DataError, match="sheet Tickets: the cells from A1 to XFD1048576 are 17,17"):
+        list(Table(tmp_path / "b.xlsx", Job.TEXTS).texts())

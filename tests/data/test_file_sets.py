@@ -10,7 +10,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.settings.choices import TextPer
 
 ROWS = [f"row {number}" for number in range(23)]
@@ -97,6 +97,14 @@ def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
         FileSet.find(f"{tmp_path}/*.parquet")
 
 
+def test_an_output_that_fits_the_glob_of_the_input_is_refused(tmp_path):
+    for name in ("a", "all"):
+        write(tmp_path / f"{name}.txt")
+    with pytest.raises(UsageError, match=r"all\.txt is one of the files of"):
+        FileSet.find(f"{tmp_path}/*.txt", output=str(tmp_path / "all.txt"))
+    assert len(FileSet.find(f"{tmp_path}/*.txt", output=str(tmp_path / "all.csv")).files) == 2
+
+
 def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):
     write(tmp_path / "a.txt", ["A title", "", "A  paragraph."])
     write(tmp_path / "b.txt", ["", "Another text.", ""])
@@ -111,6 +119,19 @@ def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):
     lines = FileSet.find(str(tmp_path), text_per=TextPer.LINE)
     assert list(lines.sentences()) == ["A title", "", "A  paragraph.", "", "Another text."]
     assert lines.blank == {str(tmp_path / "a.txt"): 1, str(tmp_path / "b.txt"): 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.jsonl", '{"text": "One."}\n{"text": "Two."}\n'), ("a.csv", "text\nOne.\nTwo.\n")],
+)
+def test_a_table_keeps_its_rows_where_a_text_file_would_be_one_text(tmp_path, name, content):
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text(content)
+    files = FileSet.find(str(tmp_path), text_per=TextPer.FILE)
+    assert files.counts == (2, 2)
+    assert list(files.sentences(start=3)) == ["Two."]
 
 
 def test_a_saved_dataset_is_known_by_its_files(tmp_path):

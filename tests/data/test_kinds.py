@@ -65,6 +65,7 @@ def test_a_number_is_a_number_alone(text, number):
 def test_lists_are_read_in_both_spellings():
     assert list_items("['a', \"it's\"]") == ["a", "it's"]
     assert list_items('["a"]') == ["a"]
+    assert list_items(r"['\sum x']") == [r"\sum x"]
     assert list_items("[1, 2]") is None
     assert list_items("[sic] he said") is None
     assert is_missing(" NaN ")

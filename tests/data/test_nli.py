@@ -45,6 +45,13 @@ def test_iter_nli_reads_the_published_layouts(tmp_path, name, content):
     assert [list(pairs) for pairs in iter_nli(tmp_path / name)] == [EXPECTED]
 
 
+def test_missing_texts_of_tables_are_empty(tmp_path):
+    rows = ["A man sleeps.,Somebody rests.,entailment", "A dog runs.,nan,neutral"] * 3
+    (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]))
+    (pairs,) = iter_nli(tmp_path / "a.csv")
+    assert [pair.hypothesis for pair in pairs] == ["Somebody rests.", ""] * 3
+
+
 def write_senteval(folder):
     for split in ("dev", "test"):
         (folder / f"s1.{split}").write_text("p \np \n")

@@ -7,7 +7,7 @@ import pytest
 
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
-from simcse_cli.data.senteval import read_sts_task, read_stsb_file
+from simcse_cli.data.senteval import StsSubset, read_sts_task, stsb_pairs
 from simcse_cli.errors import DataError
 from simcse_cli.results.result import PUBLISHED, describe_set
 
@@ -94,7 +94,7 @@ def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):
     sts = shared_data / "senteval" / "downstream" / "STS"
     for split in ("dev", "test"):
         path = sts / "STSBenchmark" / f"sts-{split}.csv"
-        assert read_scored_pairs(path).digest == read_stsb_file(path).digest
+        assert read_scored_pairs(path).digest == StsSubset.of(stsb_pairs(path), path).digest
     year = read_sts_task(shared_data / "senteval", "STS16").subsets["headlines"]
     assert (
         read_scored_pairs(sts / "STS16-en-test" / "STS.input.headlines.txt").digest == year.digest

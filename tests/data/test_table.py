@@ -224,3 +224,24 @@ def test_an_error_of_a_pipe_does_not_wait_for_a_second_writer(tmp_path):
     writer.start()
     with pytest.raises(UsageError, match="needs a table"):
         list(Table(tmp_path / "pipe", Job.TEXTS, Given().of_texts("b")).texts())
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        (["One text.", "Two texts."], "note.text"),
+        ([None, {"text": "Two texts."}], "note"),
+        ([None, {"inner": {"text": "Two texts."}}], "note"),
+        ([[{"text": "One text."}], [{"text": "Two texts."}]], "note"),
+    ],
+)
+def test_parquet_gives_texts_by_the_path_of_their_column(tmp_path, column, name):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({name: column, "key": [{"part": 7}, {"part": 8}]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    names = Table(tmp_path / "a.parquet", Job.LINT).reading.grid.names
+    assert names[0] in ("note.text", "note.inner.text", "note.0.text")
+    table = Table(tmp_path / "a.parquet", Job.TEXTS, Given(columns={"text": names[0]}))
+    assert list(table.texts()) == ["One text." if column[0] else "", "Two texts."]

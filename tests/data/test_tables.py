@@ -1,5 +1,6 @@
 """Tables after public ones: each job reads the columns that it should, or asks with options that work as typed."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -280,3 +281,40 @@ def test_a_packed_value_that_unpacks_to_too_much_is_refused_on_the_way(tmp_path,
     with pytest.raises(DataError, match=r"a\.json\.gz has more than"):
         Table(tmp_path / "a.json.gz", Job.TEXTS).reading  # noqa: B018
     assert n_read < 2000
+
+
+def test_a_question_names_columns_by_titles_that_are_numbers(tmp_path):
+    rows = [
+        f"The cat sees {n}.,A dog barks at {n}.,My bird sings {n} songs.,{n} cows." for n in "abc"
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["0,1,2,3", *rows]))
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.csv", "pairs", ())
+    first, second, *_ = caught.value.hint.splitlines()
+    for hint, wanted in ((first, [("0", 0), ("1", 1)]), (second, [("0", 0), ("2", 2)])):
+        words = hint.split()[2:]
+        assert words[1] == f"anchor={wanted[0][0]},positive={wanted[1][0]}"
+        table = Table(tmp_path / "a.csv", Job.ROWS, given_of("pairs", words, SilentProgress()))
+        assert table.reading.places("anchor", "positive") == tuple(place for _, place in wanted)
+
+
+def test_ids_are_used_whether_they_are_named_or_numbered(tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "id,text,topic\n101,A dog runs.,sport\n102,A cat sleeps.,home\n"
+    )
+    for column in ("id", "1"):
+        progress = Lines()
+        options = Given.of(TableOptions(), progress=progress).of_texts("text", None, column)
+        assert Table(tmp_path / "a.csv", Job.TEXTS, options).count() == 2
+        assert [line.partition("not used: ")[2] for line in progress.lines] == ["topic"]
+
+
+@pytest.mark.parametrize("title", ["", " text", "x,y"])
+def test_columns_with_names_that_cannot_be_typed_are_numbered(tmp_path, title):
+    row = json.dumps({title: "A dog runs fast.", "two": "A cat sleeps now.", "more": "It is so."})
+    (tmp_path / "a.jsonl").write_text(row)
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "a.jsonl", "pairs", ())
+    words = caught.value.hint.splitlines()[1].split()[2:]
+    assert read(tmp_path / "a.jsonl", "pairs", words)
+    assert words == ["--columns", "anchor=1,positive=two"]

@@ -4,6 +4,7 @@ import pytest
 
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.names import POSITIONAL
+from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.training_file import (
     StoredRows,
     join_rows,
@@ -12,7 +13,7 @@ from simcse_cli.data.training_file import (
     read_training_rows,
     split_documents,
 )
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.digests import sha256_file
 
 
@@ -50,6 +51,17 @@ def test_read_training_rows_says_what_is_wrong(tmp_path, content, message):
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
         read_training_rows(tmp_path / "a.jsonl", n_columns=1 if "example" in message else 2)
+
+
+def test_a_row_with_other_columns_is_no_question(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"question": "a b c d", "answer": "e f g h"}\n'
+        '{"x": "a b c d e", "y": "f g h i j", "z": "k l m n o"}\n'
+    )
+    with pytest.raises(DataError, match="line 2: 3 columns hold texts") as caught:
+        read_training_rows(tmp_path / "a.jsonl", n_columns=2)
+    assert "--columns" not in caught.value.hint
+    assert "the columns of the first" in caught.value.hint
 
 
 def test_split_documents_breaks_at_blank_lines():
@@ -126,6 +138,13 @@ TRIPLET, PAIR = ("anchor", "positive", "hard_negative"), ("anchor", "positive")
 )  # fmt: skip
 def test_layouts_of_other_tools_become_rows(tmp_path, name, text, columns, rows):
     assert rows_of(tmp_path / name, text) == (columns, rows)
+
+
+def test_lists_below_many_plain_texts_keep_all_of_their_texts(tmp_path):
+    plain = '{"anchor": "q", "positive": "p"}\n' * 150
+    last = '{"anchor": "s", "positive": ["a  b", "c", ""]}\n{"anchor": "t", "positive": []}\n'
+    _, rows = rows_of(tmp_path / "a.jsonl", plain + last)
+    assert rows == [("q", "p")] * 150 + [("s", "a b"), ("s", "c")]
 
 
 def test_nothing_in_a_cell_is_no_text(tmp_path):
@@ -243,3 +262,13 @@ def test_join_rows_needs_the_same_columns(tmp_path):
     assert (list(joined.rows), joined.files) == ([("a", "b")] * 2, ((1, 2.0), (1, 1.0)))
     with pytest.raises(DataError, match=r"b\.txt has anchor, but .*a\.csv has anchor, positive"):
         join_rows([(a, 1.0), (b, 1.0)])
+
+
+def test_a_full_folder_of_temporary_files_is_named_with_its_variable():
+    def texts():
+        yield "a"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OutputError, match=r"cannot write .*: No space") as caught:
+        PackedTexts.stored(texts())
+    assert "export TMPDIR=" in caught.value.hint

@@ -46,7 +46,7 @@ _NOTHING = "\x1f"  # separates nothing, for tables of one column
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
-_MARKDOWN_RULE = re.compile(r"\s*\|?(\s*:?-+:?\s*\|)+(\s*:?-+:?\s*)?")
+_MARKDOWN_RULE = re.compile(r"\s*(\|\s*)?(:?-+:?\s*\|\s*)+(:?-+:?\s*)?")
 _MARKDOWN_BAR = re.compile(r"(?<!\\)\|")
 _NO_CUT = re.compile(r",(?= )|(?<=\d),(?=\d)")  # commas of prose and of numbers
 
@@ -75,19 +75,20 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         return Grid(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
+    header = given.header
     excel_line = re.fullmatch("sep=(.)", first_line)
     if excel_line is not None and given.separator is None:
         next(lines)
         # An empty line takes its place, so that the numbers of lines stay right.
         rows = _cells(chain([""], lines), excel_line[1], source, head[1:])
-        return named_rows(rows, source, given, header=given.header)
-
-    # The header of a Markdown table is certain, unless the user says that there is none.
-    if given.separator is None and _is_markdown(head):
-        header = given.header is not False
-        return named_rows(_markdown_cells(lines), source, given, header=header)
-    separator = given.separator or choose_separator(head, source)
-    return named_rows(_cells(lines, separator, source, head), source, given, header=given.header)
+    elif given.separator is None and _is_markdown(head):
+        # The header of a Markdown table is certain, unless the user says that there is none.
+        header = header is not False
+        rows = _markdown_cells(lines)
+    else:
+        separator = given.separator or choose_separator(head, source)
+        rows = _cells(lines, separator, source, head)
+    return named_rows(rows, source, given, header=header)
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:

@@ -77,7 +77,7 @@ def prepare_demo(
     """Write a generated corpus to a folder, with a manifest that marks it as complete."""
     manifest = folder / "manifest.json"
     corpus = build_demo_corpus(sizes, seed=seed)
-    with sole_writer(manifest, *(folder / name for name in corpus_files(corpus))):
+    with sole_writer(manifest, *map(folder.joinpath, corpus_files(corpus))):
         check_output(manifest, force=force)
         manifest.unlink(missing_ok=True)  # it is written last and marks the corpus as complete
         files = write_demo_corpus(corpus, folder, force=force)

@@ -37,11 +37,10 @@ class ColumnFacts:
     @property
     def typed(self) -> str:
         """What to type for the column: its name, or its number if the name is hard to type."""
-        number = str(self.at + 1)
-        is_plain = len(self.title) <= _LONGEST_TYPED and not set(self.title) & set(",=\"'\\\n")
-        if self.is_named and is_plain and not self.title.isdigit():
-            return self.title
-        return number
+        title = self.title
+        is_short = 0 < len(title) <= _LONGEST_TYPED
+        is_plain = title == title.strip() and set(title).isdisjoint(",=\"'\\\n")
+        return title if self.is_named and is_short and is_plain else str(self.at + 1)
 
     # -------------------------------------------------------------- by name
     @property

@@ -3,12 +3,13 @@
 import glob
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
+from operator import itemgetter
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.given import NOTHING_GIVEN, Given
@@ -26,7 +27,6 @@ _WILD = re.compile(r"[*?\[]")
 _TEXT_ENDINGS = (".txt", ".text", ".txt.gz", ".text.gz")
 _LOOKED_AT = 20  # text files searched for blank lines
 _LINES_LOOKED_AT = 1000  # of each file
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,15 @@ class FileSet:
             what = "needs an input that can be read again: save it to a file first"
             raise UsageError(what, option=again)
 
-        # An output in a folder that is read would become an input.
-        folder = Path(source).resolve()
-        if output is not None and output != STDIO and folder.is_dir():
-            is_inside = Path(output).resolve().is_relative_to(folder)
-            if is_inside:
+        # An output in a folder that is read, or one that fits a glob, would become an input.
+        if output is not None and output != STDIO:
+            target = Path(output).resolve()
+            folder = Path(source).resolve()
+            if folder.is_dir() and target.is_relative_to(folder):
                 what = f"{output} is in the input folder, where it would be read"
+                raise UsageError(what, option="--output")
+            if listed is not None and target in map(Path.resolve, map(Path, listed)):
+                what = f"{output} is one of the files of {source}, where it would be read"
                 raise UsageError(what, option="--output")
         if not files:
             raise DataError(
@@ -162,31 +165,29 @@ class FileSet:
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
         """Yield the texts of the rows from ``start`` to ``stop``, and count the empty ones."""
-
-        def read(file: str, skipped: int) -> Iterator[str]:
-            for text in self._table(file).texts(skipped):
-                is_blank = not text.strip()
-                self.blank[file] += is_blank
-                yield text
-
-        return self._rows(read, start, stop)
+        texts = map(itemgetter(0), self._texts_with(start=start))
+        return islice(texts, None if stop is None else stop - start)
 
     def texts_with(self, column: str) -> Iterator[tuple[str, Any]]:
-        """Yield all texts, each with the cell of a column in its row."""
+        """Yield all texts, each with the cell of a column in its row; count the empty ones anew."""
         self.blank.clear()
-        for file in self.files:
-            for text, (cell,) in self._table(file).texts_with(column):
+        for text, (cell,) in self._texts_with(column):
+            yield text, cell
+
+    def _texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        for file, skipped in self._files_from(start):
+            for text, cells in self._table(file).texts_with(*columns, start=skipped):
                 is_blank = not text.strip()
                 self.blank[file] += is_blank
-                yield text, cell
+                yield text, cells
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """Yield the cells of a column in the rows from ``start`` to ``stop``."""
-
-        def read(file: str, skipped: int) -> Iterator[Any]:
-            return self._table(file).column(column, start=skipped)
-
-        return self._rows(read, start, stop)
+        parts = (
+            self._table(file).column(column, start=skipped)
+            for file, skipped in self._files_from(start)
+        )
+        return islice(chain.from_iterable(parts), None if stop is None else stop - start)
 
     def require_unique(self, column: str) -> None:
         """Raise DataError, which names two rows, if two cells of a column are equal."""
@@ -206,25 +207,18 @@ class FileSet:
     def _table(self, file: str) -> Table:
         return Table(file, Job.TEXTS, self.given, is_whole=self.text_per is TextPer.FILE)
 
-    def _rows(
-        self, read: Callable[[str, int], Iterator[_Item]], start: int, stop: int | None
-    ) -> Iterator[_Item]:
-        """Yield what ``read`` yields for rows ``start`` to ``stop``, counted over all files.
+    def _files_from(self, start: int) -> Iterator[tuple[str, int]]:
+        """Yield each file with rows from ``start`` on, and how many of its first rows to skip.
 
-        ``read`` takes a file, and the number of its first rows to skip.
+        Rows are counted over all files. Those of a file are counted only if some are to be skipped,
+        as counting may read it.
         """
-
-        # The rows of a file are counted only if some are to be skipped, as counting may read it.
-        def rows_from(skipped: int) -> Iterator[_Item]:
-            for number, file in enumerate(self.files):
-                if skipped and skipped >= self.counts[number]:
-                    skipped -= self.counts[number]
-                else:
-                    yield from read(file, skipped)
-                    skipped = 0
-
-        n_rows = None if stop is None else stop - start
-        return islice(rows_from(start), n_rows)
+        for number, file in enumerate(self.files):
+            if start and start >= self.counts[number]:
+                start -= self.counts[number]
+            else:
+                yield file, start
+                start = 0
 
 
 def _listed(source: str) -> list[str] | None:

@@ -14,7 +14,8 @@ from simcse_cli.data import names
 from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
-from simcse_cli.errors import DataError, UsageError, require_extra
+from simcse_cli.data.workbooks import read_sheets, sheet_rows
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
@@ -311,42 +312,16 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
     """Open the first visible sheet that is not empty."""
-    purpose = f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
-    require_extra("python_calamine", purpose)
-    from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
-
-    rows_of_sheet: dict[str, list[list[Any]]] = {}
-    with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
-        book = CalamineWorkbook.from_filelike(stream)
-        for sheet in book.sheets_metadata:
-            if sheet.visible is not SheetVisibleEnum.Visible:
-                continue
-            rows = book.get_sheet_by_name(sheet.name).to_python(skip_empty_area=False)
-            if rows:
-                rows_of_sheet[sheet.name] = rows
-
+    sheets = read_sheets(source)
     # A workbook without anything is a table without rows.
-    if not rows_of_sheet:
-        rows_of_sheet[""] = []
+    if not sheets:
+        sheets[""] = []
     name = source_name(source)
-    first, *others = rows_of_sheet
+    first, *others = sheets
     if others:
         not_read = ", ".join(others)
         given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
-    return named_rows(_sheet_rows(rows_of_sheet[first]), name, given, header=given.header)
-
-
-def _sheet_rows(sheet: Sequence[Sequence[Any]]) -> Iterator[tuple[int, list[str]]]:
-    for number, row in enumerate(sheet, start=1):
-        if any(cell != "" for cell in row):
-            yield number, list(map(_sheet_text, row))
-
-
-def _sheet_text(cell: Any) -> str:
-    # Workbooks store whole numbers as floats, too.
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)
+    return named_rows(sheet_rows(sheets[first]), name, given, header=given.header)
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
@@ -412,24 +387,41 @@ def parquet_length(source: InputPath) -> int:
 
 
 def parquet_rows(
-    source: InputPath, columns: Sequence[str] | None = None, start: int = 0, batch_size: int = 4096
+    source: InputPath, columns: Sequence[str] = (), start: int = 0, batch_size: int = 4096
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows from ``start`` on, each as its values by column name.
 
     A value inside a struct becomes a column that is named by its path, such as ``meta.title``.
     ``columns`` are the columns to read, by default all.
     """
+    from pyarrow import Table, types  # see _parquet_file
+
     n_to_skip = start
     with _parquet_file(source) as table:
+        schema = table.schema_arrow
+        has_structs = any(map(types.is_struct, schema.types))
+        # A value inside a struct is read with the whole struct.
+        top_names = []
+        for top_name in schema.names:
+            if any(f"{name}.".startswith(f"{top_name}.") for name in columns):
+                top_names.append(top_name)
         # Groups of rows before the start are not read.
         groups = list(range(table.num_row_groups))
         while groups and n_to_skip >= (n_rows := table.metadata.row_group(groups[0]).num_rows):
             n_to_skip -= n_rows
             del groups[0]
-        for batch in table.iter_batches(batch_size=batch_size, row_groups=groups, columns=columns):
+        batches = table.iter_batches(batch_size, row_groups=groups, columns=top_names or None)
+        for batch in batches:
             n_skipped = min(n_to_skip, len(batch))
             n_to_skip -= n_skipped
-            yield from map(_flat_row, batch.slice(n_skipped).to_pylist())
+            part = Table.from_batches([batch.slice(n_skipped)])
+            if not has_structs:
+                yield from part.to_pylist()
+                continue
+            # The schema, unlike a row, also names what is in a struct that is null.
+            while any(map(types.is_struct, part.schema.types)):
+                part = part.flatten()
+            yield from map(dict, map(_flat, part.to_pylist()))
 
 
 def parse_hub_source(source: str) -> tuple[str, str | None, str]:

@@ -50,6 +50,11 @@ class Grid:
         is_named = not all(map(str.isdigit, names))
         return cls(source, names, chain(head, rows), is_named=is_named)
 
+    @property
+    def has_records(self) -> bool:
+        """Tell whether the rows have named values, as those of JSON, parquet and the Hub."""
+        return bool(self.sample) and isinstance(self.sample[0][1], dict)
+
     @cached_property
     def columns(self) -> list[list[Any]]:
         """The cells of the first rows, by column, without cells that a row of JSON lacks."""

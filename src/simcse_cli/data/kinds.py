@@ -4,6 +4,7 @@ import ast
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -77,7 +78,9 @@ def list_items(text: str) -> list[str] | None:
         return None
     for parse in (json.loads, ast.literal_eval):
         try:
-            items = parse(text)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Python warns of "\d", and reads it all the same
+                items = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(items, list) and all(isinstance(item, str) for item in items):

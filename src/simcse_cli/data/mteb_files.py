@@ -27,7 +27,8 @@ SENTEVAL_TASKS: Mapping[str, str] = {
 }
 """MTEB's names of the STS tasks with the same pairs as SentEval."""
 
-_SPLIT_NAMES: Mapping[senteval.Split, str] = {"train": "train", "dev": "validation", "test": "test"}
+_SPLITS: Mapping[str, senteval.Split] = {"train": "train", "validation": "dev", "test": "test"}
+_SICK_SPLITS: Mapping[str, senteval.Split] = {"test": "all"}
 _PROBE_SECONDS = 5.0
 
 
@@ -60,17 +61,13 @@ def senteval_dataset(data_dir: Path, task_name: str) -> datasets.DatasetDict | N
         return None
     if name is None or not senteval.sts_folder(root, name).is_dir():
         return None
-    subsets_of_split: dict[str, list[senteval.StsSubset]] = {}
-    for split, mteb_split in _SPLIT_NAMES.items():
-        if senteval.has_split(name, split):
-            if name == "SICKRelatedness":
-                mteb_split = "test"
-            subsets = senteval.read_sts_task(root, name, split=split).subsets
-            subsets_of_split.setdefault(mteb_split, []).extend(subsets.values())
-
     splits = datasets.DatasetDict()
-    for mteb_split, parts in subsets_of_split.items():
-        joined = senteval.StsSubset.join(parts)
+    split_names = _SICK_SPLITS if name == "SICKRelatedness" else _SPLITS
+    for mteb_split, split in split_names.items():
+        if not senteval.has_split(name, split):
+            continue
+        subsets = senteval.read_sts_task(root, name, split=split).subsets
+        joined = senteval.StsSubset.join(list(subsets.values()))
         columns = {
             "sentence1": joined.left,
             "sentence2": joined.right,

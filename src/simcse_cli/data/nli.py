@@ -56,8 +56,9 @@ def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterat
 
 
 def _iter_table(table: Table) -> Iterator[NliPair]:
-    for number, cells in table.rows(*NLI_ROLES):
-        yield _pair(table.place(number), *map(cell_text, cells))
+    for number, (premise, hypothesis, label) in table.rows(*NLI_ROLES):
+        texts = (table.text_of(premise), table.text_of(hypothesis))
+        yield _pair(table.place(number), *texts, cell_text(label))
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:

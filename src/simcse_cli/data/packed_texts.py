@@ -54,7 +54,11 @@ class PackedTexts(Sequence[str]):
     def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
         """Write the texts to a file, by default one that is removed when the process ends."""
         target = path or Path(tempfile.gettempdir())
-        with writing(target), path.open("w+b") if path else tempfile.TemporaryFile() as stream:
+        hint = None if path else "name a folder with more space: export TMPDIR=FOLDER"
+        with (
+            writing(target, hint=hint),
+            path.open("w+b") if path else tempfile.TemporaryFile() as stream,
+        ):
             ends = _write(texts, stream)
             stream.flush()
             # An empty file cannot be mapped.

@@ -27,10 +27,13 @@ class Choice:
     def options(self, option: str) -> str:
         """Return the options that settle the choice, as they are typed."""
         typed = {role: column.typed for role, column in self.columns.items()}
-        options = show.columns_option(option, typed)
-        if self.keeps is None:
-            return options
-        return f"{options} --keep-label {shlex.quote(self.keeps)}"
+        named = ",".join(f"{role}={name}" for role, name in typed.items())
+        if tuple(typed) == ("text",):
+            named = typed["text"]
+        options = f"{option} {shlex.quote(named)}"
+        if self.keeps is not None:
+            options += f" --keep-label {shlex.quote(self.keeps)}"
+        return options
 
 
 class UndecidedError(Exception):

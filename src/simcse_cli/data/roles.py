@@ -204,14 +204,15 @@ def _lint_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
 def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tuple[str, bool]:
     """Return a line on how a table was read, and whether it mentions columns that are not used.
 
-    Columns in ``beside`` are used for something else, such as ids. Empty columns without a name are
-    not mentioned.
+    Columns in ``beside``, named or numbered, are used for something else, such as ids. Empty
+    columns without a name are not mentioned.
     """
     used_places = set(chain.from_iterable(roles.columns.values()))
     unused = []
     for at, name in enumerate(grid.names):
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
-        if at not in used_places and name not in beside and not is_blank:
+        is_used = at in used_places or name in beside or str(at + 1) in beside
+        if not is_used and not is_blank:
             unused.append(name)
     used_as = []
     prefix = "" if grid.is_named else "column "

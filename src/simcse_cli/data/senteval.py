@@ -170,14 +170,11 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
         yield _clean_pair(f"{gold_path}, line {line_no}", columns[0], columns[1], gold)
 
 
-def read_stsb_file(path: Path | str) -> StsSubset:
-    """Return the pairs of an STS-B file: tabs, gold in column 5, sentences in columns 6 and 7."""
-    path = Path(path)
-    pairs = []
+def stsb_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield the pairs of an STS-B file: tabs, gold in column 5, sentences in columns 6 and 7."""
     rows = stsb_rows(iter_lines(path), str(path), hint="give an STS-B file such as sts-dev.csv")
-    for line_no, (*_, score, left, right) in rows:
-        pairs.append(_clean_pair(f"{path}, line {line_no}", left, right, score))
-    return StsSubset.of(pairs, path)
+    for line_no, (*_, gold, left, right) in rows:
+        yield _clean_pair(f"{path}, line {line_no}", left, right, gold)
 
 
 def _sick_pairs(path: Path) -> Iterator[tuple[str, str, float]]:
@@ -224,12 +221,10 @@ def read_sts_task(data_dir: Path | str, task: str, *, split: Split = "test") -> 
     """
     paths = sts_files(data_dir, task, split=split)
     if task in _SPLIT_FILES:
+        read_pairs = stsb_pairs if task == "STSBenchmark" else _sick_pairs
         parts = []
         for path in paths:
-            if task == "STSBenchmark":
-                parts.append(read_stsb_file(path))
-            else:
-                parts.append(StsSubset.of(_sick_pairs(path), path))
+            parts.append(StsSubset.of(read_pairs(path), path))
         return StsTask(task, split, {split: StsSubset.join(parts)})
     folder = paths[0].parent
     subsets = {name: StsSubset.of(year_pairs(folder, name), folder) for name in STS_SUBSETS[task]}

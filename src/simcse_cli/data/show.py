@@ -39,14 +39,6 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
-def columns_option(option: str, roles: dict[str, str]) -> str:
-    """Return an option that gives columns their roles: ``--columns anchor=1,positive=2``."""
-    if tuple(roles) == ("text",):
-        return f"{option} {shlex.quote(roles['text'])}"
-    named = ",".join(f"{role}={name}" for role, name in roles.items())
-    return f"{option} {shlex.quote(named)}"
-
-
 def take_out_hint(source: str, option: str, column: str) -> str:
     """Return a hint for a table that the user gave to an option for files of texts."""
     output = shlex.quote(f"{Path(source).stem}.txt")

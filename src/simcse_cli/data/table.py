@@ -1,10 +1,10 @@
 """Read any table: decide which columns a job needs, and yield its rows."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from operator import itemgetter
 from typing import Any
 
@@ -157,15 +157,18 @@ class Table:
 
             The columns of the roles are found anew in this row.
             """
-            places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+            # The choices of a question are about this row alone, and may not fit the others.
+            hint = "give every row the columns of the first, with null for a missing text"
+            try:
+                places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+            except DataError as error:
+                raise DataError(error.message, hint=hint) from error
             is_alike = len(places) == len(places_in_row_1) and set(other_names) <= set(row.names)
             # A column that row 1 has, but not for these roles, is no replacement in this row.
             if not is_alike or unused_in_row_1 & set(row.names_at(places)):
                 columns = ", ".join(row.names)
-                raise DataError(
-                    f"{row.source}: other columns than in row 1: {columns}",
-                    hint="give every row the columns of the first, with null for a missing text",
-                )
+                what = f"{row.source}: other columns than in row 1: {columns}"
+                raise DataError(what, hint=hint)
             return *places, *map(row.names.index, other_names)
 
         # A template leaves out the columns that a row lacks.
@@ -198,9 +201,7 @@ class Table:
     def _parquet_cells(
         self, names: Sequence[str], start: int
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        # A value inside a struct is read with the whole struct.
-        top_names = dict.fromkeys(name.partition(".")[0] for name in names)
-        rows = formats.parquet_rows(self._source, list(top_names) or None, start)
+        rows = formats.parquet_rows(self._source, names, start)
         for number, row in enumerate(rows, start=start + 1):
             yield number, tuple(map(row.get, names))
 
@@ -269,34 +270,35 @@ class Table:
 
     @cached_property
     def _missing(self) -> frozenset[str]:
-        """Cells that stand for a missing value, such as ``nan``; none in plain text and JSON."""
-        sample = self.reading.grid.sample
-        if self.is_text or not sample:
-            return frozenset()
-        _, first_row = sample[0]
-        is_json = isinstance(first_row, dict)
-        return frozenset() if is_json else MISSING
+        """Cells that stand for a missing value, such as ``nan``; none in plain text and records."""
+        return frozenset() if self.is_text or self.reading.grid.has_records else MISSING
 
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of some roles in each row, each on one line, "" for a missing one."""
+        """Yield the texts of some roles in each row, each on one line, "" for a missing one.
+
+        A row with lists of texts gives several, as ``rows_of_lists`` says.
+        """
         missing = self._missing
 
-        def first_text(cell: Any) -> str:
+        def line_of(cell: Any) -> str:
             if isinstance(cell, str):
                 text = one_line(cell)
                 return "" if text in missing else text
-            return next(iter(self.cell_texts(cell, is_list=False)), "")
+            return "".join(self.cell_texts(cell, is_list=False))
 
         # Most texts are on one line already; checking a batch at once is faster than each text.
         rows = (cells for _, cells in self.rows(*roles))
         while batch := list(islice(rows, _BATCH_ROWS)):
             cells = list(chain.from_iterable(batch))
-            are_texts = set(map(type, cells)) == {str}
-            if are_texts and are_lines(cells) and missing.isdisjoint(cells):
+            types = set(map(type, cells))
+            if types == {str} and are_lines(cells) and missing.isdisjoint(cells):
                 yield from batch
+            elif list not in types:
+                for row in batch:
+                    yield tuple(map(line_of, row))
             else:
                 for row in batch:
-                    yield tuple(map(first_text, row))
+                    yield from rows_of_lists([self.cell_texts(cell, is_list=False) for cell in row])
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.
@@ -345,9 +347,8 @@ class Table:
     @property
     def is_json(self) -> bool:
         """Tell whether the rows are values of JSON."""
-        sample = self.reading.grid.sample
-        is_record = bool(sample) and isinstance(sample[0][1], dict)
-        return is_record and self.form in (FileFormat.JSONL, FileFormat.TEXT)
+        is_json = self.form in (FileFormat.JSONL, FileFormat.TEXT)
+        return is_json and self.reading.grid.has_records
 
     def json_values(self) -> Iterator[Any]:
         """Yield the value of each row of JSON, nested as it is in the file."""
@@ -356,11 +357,21 @@ class Table:
 
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""
-        if self._is_whole:
-            return 1
         if self.form is FileFormat.PARQUET:
             return formats.parquet_length(self._source)
+        if self.is_text and self._is_whole:
+            return 1
         # Lines can be counted without decoding them, unless the file is packed.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source, self._given.encoding)
+
+
+def rows_of_lists(lists: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:
+    """Yield rows of which the i-th has text i of each list; an empty list has one empty text.
+
+    The longest list gives each text once; shorter ones begin again.
+    """
+    filled = [texts or [""] for texts in lists]
+    n_rows = max(map(len, filled))
+    yield from islice(zip(*map(cycle, filled), strict=True), n_rows)

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, cycle, islice, repeat
+from itertools import chain, combinations, islice, repeat
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from simcse_cli.data.nli import NLI_ROLES, iter_nli
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.sides import SET
-from simcse_cli.data.table import Table
+from simcse_cli.data.table import Table, rows_of_lists
 from simcse_cli.data.text import one_line
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -145,11 +145,8 @@ def _expanded(
         texts: list[str] = []
         for at in places:
             texts += table.cell_texts(next(remaining), is_list=table.is_list(at))
-        sides.append(texts or [""])
-
-    # The longest side gives each text once; shorter ones begin again.
-    n_rows = max(map(len, sides))
-    yield from islice(zip(*map(cycle, sides), strict=True), n_rows)
+        sides.append(texts)
+    yield from rows_of_lists(sides)
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:

@@ -62,9 +62,9 @@ def make_folder_of(path: Path) -> None:
         raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
 
 
-def output_error(path: Path, error: OSError) -> OutputError:
+def output_error(path: Path, error: OSError, *, hint: str | None = None) -> OutputError:
     """Return the error of a failed write; it names the file and, for some errors, the fix."""
-    hint = _HINTS.get(error.errno or 0)
+    hint = hint or _HINTS.get(error.errno or 0)
     return OutputError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
@@ -137,18 +137,21 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 
 @contextmanager
-def writing(target: Path) -> Iterator[None]:
-    """Turn an error of the system, also from a Rust library, into one that names the output."""
+def writing(target: Path, *, hint: str | None = None) -> Iterator[None]:
+    """Turn an error of the system, also from a Rust library, into one that names the output.
+
+    ``hint`` replaces the usual fixes, which are for an output that the user named.
+    """
     try:
         yield
     except OSError as error:
-        raise output_error(target, error) from error
+        raise output_error(target, error, hint=hint) from error
     except Exception as error:
         match = re.search(r"\(os error (\d+)\)", str(error))  # Rust puts the number into its text
         if match is None or isinstance(error, SimcseError):
             raise
         code = int(match[1])
-        raise output_error(target, OSError(code, os.strerror(code))) from error
+        raise output_error(target, OSError(code, os.strerror(code)), hint=hint) from error
 
 
 @contextmanager

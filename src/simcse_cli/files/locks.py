@@ -36,7 +36,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
         return
     missing = [folder for folder in target.parents if not folder.exists()]
     with ExitStack() as stack:
-        stack.callback(_remove_empty, missing)
+        stack.callback(remove_empty, missing)
         make_folder_of(target)
 
         with writing(target):
@@ -56,7 +56,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
         yield
 
 
-def _remove_empty(folders: Iterable[Path]) -> None:
+def remove_empty(folders: Iterable[Path]) -> None:
     """Remove folders, the innermost first, until one is not empty."""
     with suppress(OSError):
         for folder in folders:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TextIO
 
@@ -16,7 +16,7 @@ from simcse_cli.files.atomic import (
 )
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import STDIO, Inputs, read_json
-from simcse_cli.files.locks import sole_writer
+from simcse_cli.files.locks import remove_empty, sole_writer
 
 WORK_RECORD = "search.json"
 """File in a work folder that identifies the work."""
@@ -152,7 +152,7 @@ def work_folder(
     # Lock the folder for this process; in the end, remove it unless work is left in it.
     make_folder_of(record)
     with ExitStack() as stack:
-        stack.callback(_remove_if_empty, path)
+        stack.callback(remove_empty, [path])
         stack.enter_context(sole_writer(path))
         _require_own_files(path, names)
         if resume and record.is_file():
@@ -167,11 +167,6 @@ def work_folder(
             _clear_if_unbegun(path)
             raise
         _clear(path)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _require_own_files(folder: Path, names: str) -> None:

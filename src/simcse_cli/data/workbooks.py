@@ -1,0 +1,114 @@
+"""Read the sheets of workbooks: ``.xlsx``, ``.xlsm``, ``.xls`` and ``.ods``."""
+
+import re
+import zipfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from posixpath import join
+from typing import IO, Any, BinaryIO
+from xml.etree import ElementTree
+
+from simcse_cli.errors import DataError, require_extra
+from simcse_cli.files.inputs import open_input
+from simcse_cli.files.schema import foreign_format
+
+Sheet = list[list[Any]]
+"""The cells of a sheet from A1 on, by row; an empty cell is an empty text."""
+
+_MOST_CELLS = 1 << 27  # of a sheet, full or empty; they take 4 GiB
+_BLOCK = 1 << 20
+_LONGEST_TAG = 1000
+_FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d')  # fewer columns cannot make too many cells
+_ROW = re.compile(rb'<row [^>]*?\br="(\d+)"')
+
+
+def read_sheets(source: Path | str) -> dict[str, Sheet]:
+    """Return the visible sheets of a workbook that are not empty, by their names."""
+    purpose = f"reading {source} (or save it as CSV UTF-8 in Excel, which needs no package)"
+    require_extra("python_calamine", purpose)
+    from python_calamine import CalamineWorkbook, SheetVisibleEnum  # only one format needs it
+
+    sheets: dict[str, Sheet] = {}
+    with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
+        book = CalamineWorkbook.from_filelike(stream)
+        visible = []
+        for sheet in book.sheets_metadata:
+            if sheet.visible is SheetVisibleEnum.Visible:
+                visible.append(sheet.name)
+        _refuse_far_cells(source, stream, visible)
+        for name in visible:
+            rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+            if rows:
+                sheets[name] = rows
+    return sheets
+
+
+def sheet_rows(sheet: Sheet) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each row that is not empty."""
+    for number, row in enumerate(sheet, start=1):
+        if any(cell != "" for cell in row):
+            yield number, list(map(_cell_text, row))
+
+
+def _cell_text(cell: Any) -> str:
+    # Workbooks store whole numbers as floats, too.
+    if isinstance(cell, float) and cell.is_integer():
+        return str(int(cell))
+    return str(cell)
+
+
+# ------------------------------------------------------------------ cells that are far apart
+def _refuse_far_cells(source: Path | str, stream: BinaryIO, visible: Collection[str]) -> None:
+    """Raise DataError if a cell of an ``.xlsx`` file is so far from A1 that memory would run out.
+
+    python-calamine makes all cells up to the last one, and ends the process if they do not fit.
+    """
+    if not zipfile.is_zipfile(stream):
+        return
+    with zipfile.ZipFile(stream) as book:
+        for name, part in _parts_of_sheets(book).items():
+            if name not in visible:
+                continue
+            with book.open(part) as content:
+                column, row = _last_place(content)
+            # Letters are the digits of a number with the base 26, from 1 for A.
+            n_columns = 0
+            for letter in column:
+                n_columns = 26 * n_columns + ord(letter) - ord("A") + 1
+            if n_columns * row > _MOST_CELLS:
+                raise DataError(
+                    f"{source}, sheet {name}: the cells from A1 to {column}{row} are "
+                    f"{n_columns * row:,}, need at most {_MOST_CELLS:,}",
+                    hint="delete the cells far from the table, or save the table as CSV UTF-8",
+                )
+
+
+def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
+    """Return the file of each sheet within an ``.xlsx`` file; other workbooks give none."""
+    parts = set(book.namelist())
+    links_part = "xl/_rels/workbook.xml.rels"
+    if not {"xl/workbook.xml", links_part} <= parts:
+        return {}
+    targets: dict[str | None, str] = {}
+    for link in ElementTree.fromstring(book.read(links_part)):
+        targets[link.get("Id")] = join("/xl", link.get("Target", ""))[1:]
+    part_of_sheet: dict[str, str] = {}
+    for sheet in ElementTree.fromstring(book.read("xl/workbook.xml")).iterfind(".//{*}sheet"):
+        for key, value in sheet.items():
+            if key.endswith("}id") and targets.get(value) in parts:
+                part_of_sheet[sheet.get("name", "")] = targets[value]
+    return part_of_sheet
+
+
+def _last_place(content: IO[bytes]) -> tuple[str, int]:
+    """Return the last column of a sheet, if it is behind Z, and the number of its last row."""
+    column = ""
+    row = 0
+    block = b""
+    while more := content.read(_BLOCK):
+        block = block[-_LONGEST_TAG:] + more
+        for letters in set(_FAR_CELL.findall(block)):
+            column = max(column, letters.decode(), key=lambda name: (len(name), name))
+        if last := _ROW.match(block, block.rfind(b"<row ")):
+            row = int(last[1])
+    return column, row
