@@ -271,6 +271,23 @@ def test_batches_of_one_row_are_told_to_teach_nothing(invoke, corpus, tiny_model
     assert "--batch-size 1: negatives come from the batch, so the loss is 0" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "objective",
+    [
+        ("barlow-twins", "--set", "projector_dim=16"),
+        ("is-bert",),
+        ("simcse-unsup", "--set", "dimension_weight=0.1"),
+    ],
+)
+def test_batches_of_one_row_are_refused_where_rows_are_compared(
+    invoke, corpus, tiny_model_dir, tmp_path, objective
+):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
+    outcome = invoke(*command, "--max-steps", 1, "--batch-size", 1, "--objective", *objective)
+    assert outcome.exit_code == 1
+    assert "compares the rows of a batch here, need at least 2" in " ".join(outcome.stderr.split())
+
+
 def test_unknown_key_in_a_recipe_names_the_nearest(invoke, corpus, tmp_path):
     recipe = tmp_path / "r.yaml"
     recipe.write_text("temprature: 0.1\n")

@@ -85,6 +85,35 @@ def test_matryoshka_is_the_mean_over_leading_columns_and_the_whole(tiny_model_di
     )
 
 
+@pytest.mark.parametrize(
+    ("variant", "names"),
+    [
+        ("rankcse", {"contrastive", "consistency", "rank"}),
+        ("rankcse listnet", {"contrastive", "consistency", "rank"}),
+        ("rankcse as released", {"contrastive", "consistency", "rank"}),
+        ("sncse", {"contrastive", "margin"}),
+        ("simcse-unsup no-dropout", {"contrastive", "dimension"}),
+        ("simcse-sup angle", {"contrastive", "angle"}),
+        ("simcse-sup guided", {"contrastive"}),
+        ("simcse-unsup noise", {"contrastive"}),
+    ],
+)
+def test_every_term_of_the_views_is_a_mean_over_matryoshka_widths(variant, names, tiny_model_dir):
+    nested, data = build(variant, tiny_model_dir, matryoshka_dims="8,16")
+    plain, _ = build(variant, tiny_model_dir)
+    batch = batch_of(nested, data)
+    torch.manual_seed(0)
+    found, _ = nested.losses(nested.encode(batch), batch)
+    assert found.keys() == names
+    torch.manual_seed(0)
+    views = nested.views(nested.encode(batch)[0], batch)
+    parts = [plain.view_terms([view[:, :n] for view in views], batch)[0] for n in (8, 16, 32)]
+    for name in names:
+        expected = sum(part[name] for part in parts) / 3
+        torch.testing.assert_close(found[name], expected)
+        assert not torch.isclose(found[name], parts[-1][name], rtol=1e-4)
+
+
 def test_fixed_dropout_leaves_only_the_negatives_to_learn_from(tiny_encoder):
     objective = build_objective(
         Name.SIMCSE_UNSUP, tiny_encoder, {"dropout_mode": DropoutMode.FIXED}, {}

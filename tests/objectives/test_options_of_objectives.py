@@ -1,6 +1,7 @@
 """Options of objectives: their types, what they change, and which combinations are refused and why."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -463,13 +464,32 @@ def test_declutr_leaves_out_short_documents_and_counts_them(tiny_encoder):
 
 def test_declutr_proposes_spans_that_the_longest_document_has_room_for(tiny_encoder):
     documents = TrainingDocuments("d", [["a"] * 100, ["b"] * 60], "")
-    for n_anchors, span in ((2, 25), (5, 10), (7, 8)):
+    for n_anchors, span in ((2, 25), (5, 10), (7, 7)):
         objective = build_objective(
             Name.DECLUTR, tiny_encoder, {}, {"n_anchors": n_anchors, "min_span": 4, "mlm_weight": 0}
         )
         with pytest.raises(DataError, match="longest of 2 documents has 100 tokens") as caught:
             objective.examples(documents, np.random.default_rng(0))
         assert caught.value.hint.endswith(f"--set max_span={span}")
+
+
+@pytest.mark.parametrize("n_tokens", [100, 9])
+def test_declutr_proposes_spans_that_it_takes(tiny_encoder, n_tokens):
+    documents = TrainingDocuments("d", [["a"] * n_tokens], "")
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, {"mlm_weight": 0})
+    with pytest.raises(DataError, match="need 2048") as caught:
+        objective.examples(documents, np.random.default_rng(0))
+    proposed = dict(re.findall(r"--set (\w+)=(\d+)", caught.value.hint))
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, {"mlm_weight": 0} | proposed)
+    assert len(objective.examples(documents, np.random.default_rng(0))) == 1
+
+
+def test_declutr_proposes_no_spans_without_room_for_any(tiny_encoder):
+    documents = TrainingDocuments("d", [["a"] * 7], "")
+    objective = build_objective(Name.DECLUTR, tiny_encoder, {}, {"mlm_weight": 0})
+    with pytest.raises(DataError) as caught:
+        objective.examples(documents, np.random.default_rng(0))
+    assert caught.value.hint == "use longer documents"
 
 
 def test_declutr_spans_of_word_pieces_are_text_of_the_document(tiny_encoder):

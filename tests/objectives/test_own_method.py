@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from traceback import extract_tb
 
 import numpy as np
 import pytest
@@ -191,6 +192,58 @@ def test_what_cannot_be_used_is_named(folder, text, message, hint):
         find_objective(text)
     assert message in raised.value.message
     assert hint in raised.value.hint
+
+
+OWN = """
+from dataclasses import dataclass
+from simcse_cli import Simcse, setting
+class Vector(Simcse):
+    def contrast(self, views, texts=None):
+        return (views[0] * views[1]).sum(1)
+class Terms(Simcse):
+    def losses(self, representations, batch):
+        return {"own": representations[0].sum(1)}, {}
+class Wrong(Simcse):
+    def contrast(self, views, texts=None):
+        return views[0] @ views[1]
+class Undeclared(Simcse):
+    @dataclass(frozen=True)
+    class Options(Simcse.Options):
+        margin: float = 0.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "found", "more"),
+    [
+        ("Vector", "'contrastive' of its losses has the shape (8,)", ()),
+        ("Terms", "'own' of its losses has the shape (16,)", ()),
+        ("Terms", "'own' of its losses has the shape (16,)", ("--micro-batch-size", 5)),
+    ],
+)
+def test_a_loss_that_is_no_scalar_is_refused(folder, invoke, tiny_model_dir, cls, found, more):
+    Path("own.py").write_text(OWN)
+    run = invoke(*run_of(tiny_model_dir, "--objective", f"own.py:{cls}", "-o", "run", *more))
+    assert run.exit_code == 1
+    assert f"--objective own.py:{cls}: {found}, need a scalar" in " ".join(run.stderr.split())
+
+
+def test_an_option_without_setting_is_told_how_to_declare_it(folder, invoke, tiny_model_dir):
+    Path("own.py").write_text(OWN)
+    own = ("--objective", "own.py:Undeclared", "--set", "margin=0.2")
+    run = invoke(*run_of(tiny_model_dir, *own, "-o", "run"))
+    assert run.exit_code == 1
+    assert "write margin: TYPE = setting(0.1," in run.stderr
+
+
+def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny_model_dir):
+    Path("own.py").write_text(OWN)
+    with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
+        invoke(*run_of(tiny_model_dir, "--objective", "own.py:Wrong", "-o", "run"))
+    (frame,) = extract_tb(code.users_traceback(raised.value))
+    assert (Path(frame.filename).name, frame.name) == ("own.py", "contrast")
+    other = ValueError()
+    assert code.users_traceback(other) is other.__traceback__
 
 
 def test_packages_offer_methods_by_name(folder, monkeypatch):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, chisquare
 
-from simcse_cli.objectives.ct import sample_tension_pairs
+from simcse_cli.data.training_file import TrainingRows
+from simcse_cli.errors import DataError
+from simcse_cli.objectives.ct import ContrastiveTension, sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
 from simcse_cli.objectives.mlm import NOT_MASKED, Masking
 from simcse_cli.objectives.next_sentence import positions_in_documents, sample_next
@@ -73,10 +75,11 @@ def test_sample_tension_pairs_draws_positives_and_both_sides_of_negatives_indepe
     assert abs(np.mean(np.array(n_distinct) == 4) - 24 / 256) < 0.02
 
 
-def test_sample_tension_pairs_needs_two_sentences():
+def test_tension_needs_two_sentences(tiny_encoder):
     assert len(sample_tension_pairs(2, generator=np.random.default_rng(0))[0]) == 16
-    with pytest.raises(ValueError, match="at least 2"):
-        sample_tension_pairs(1, generator=np.random.default_rng(0))
+    rows = TrainingRows("equal.txt", ("anchor",), [("a dog",)] * 3, 0, "")
+    with pytest.raises(DataError, match=r"equal\.txt: all texts are equal, need two"):
+        ContrastiveTension(tiny_encoder).examples(rows, np.random.default_rng(0))
 
 
 def length_probabilities(a, b, sampler):

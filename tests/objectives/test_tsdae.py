@@ -10,6 +10,7 @@ from torch.nn import functional
 from helpers import build_tiny_model
 from objectives.cases import batch_of, build
 from simcse_cli.errors import CheckpointError, ConfigError
+from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.objectives.tsdae import Tsdae, damage
 
@@ -87,6 +88,18 @@ def test_decoder_shares_all_weights_but_the_cross_attention_and_the_head(tiny_mo
     assert all("crossattention" in name or name.startswith("cls.") for name in own)
     shared = {id(p) for p in untied.encoder.backbone.parameters()}
     assert not any(id(p) in shared for p in untied.decoder.parameters())
+
+
+def test_decoder_shares_the_layers_of_lora(tiny_model_dir):
+    pytest.importorskip("peft")
+    encoder = load_encoder(tiny_model_dir, pooler="cls", device="cpu")
+    encoder.change(head=None)
+    add_lora(encoder.backbone, 2, 4.0, base="x")
+    objective = Tsdae(encoder)
+    shared = {id(p) for p in encoder.parameters()}
+    own = [n for n, p in objective.decoder.named_parameters() if id(p) not in shared]
+    assert all("crossattention" in name or name.startswith("cls.") for name in own)
+    assert any("lora_A" in name for name, _ in objective.decoder.named_parameters())
 
 
 @pytest.mark.parametrize("variant", ["tsdae", "tsdae untied"])

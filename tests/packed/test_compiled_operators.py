@@ -351,10 +351,28 @@ def test_without_a_folder_for_compiled_kernels_pytorch_trains(monkeypatch):
     for name in ("compiled", "operators"):
         monkeypatch.delitem(sys.modules, f"simcse_cli.packed.kernels.{name}", raising=False)
         monkeypatch.delattr(kernels, name, raising=False)
-    kernels.can_load.cache_clear()
+    kernels.why_not_loaded.cache_clear()
     try:
         packed = packed_backbone(bert())
-        assert packed.training_note(len(pack(ROWS).ids)) == backbone.KERNELS_NOT_KEPT
+        assert kernels.NO_FOLDER in packed.training_note(len(pack(ROWS).ids))
         assert not packed.compiles(torch.float32)
     finally:
-        kernels.can_load.cache_clear()
+        kernels.why_not_loaded.cache_clear()
+
+
+@only_where_kernels_pay
+def test_pytorch_trains_where_numba_cannot_be_imported(monkeypatch):
+    def broken():
+        raise ImportError("Numba needs NumPy 2.3 or less. Got NumPy 2.5.")
+
+    monkeypatch.setattr(kernels, "load_operators", broken)
+    kernels.why_not_loaded.cache_clear()
+    try:
+        packed = packed_backbone(bert())
+        note = packed.training_note(len(pack(ROWS).ids))
+        assert note.endswith(
+            "numba cannot be imported: Numba needs NumPy 2.3 or less. Got NumPy 2.5."
+        )
+        assert not packed.compiles(torch.float32)
+    finally:
+        kernels.why_not_loaded.cache_clear()

@@ -28,6 +28,7 @@ from simcse_cli.errors import (
     is_out_of_memory,
     reason_of,
 )
+from simcse_cli.files.code import users_traceback
 from simcse_cli.files.streams import open_standard_streams
 from simcse_cli.version import __version__
 
@@ -393,6 +394,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except Exception as error:
         failure = _error_to_show(error, arguments)
         if failure is None:
+            error.__traceback__ = users_traceback(error)
             raise
         # The message is empty if a command without arguments has shown its help.
         if failure.message:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from simcse_cli.errors import ConfigError, did_you_mean, reason_of
@@ -20,6 +21,7 @@ from simcse_cli.files.inputs import require_file
 
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
 _FILES = re.compile(r"(?:^|\+)\s*([^:+]+\.py)(?=:[A-Za-z_])")
+_MODULE_PREFIX = "simcse_user_"
 _KEYS = ("objective", "augment", "method")
 """The settings that may name code."""
 
@@ -83,7 +85,7 @@ def load_code(text: str, place: str) -> Any:
 @cache
 def _module(path: Path) -> Any:
     """Import a file as a module, under a name that no other module has."""
-    name = f"simcse_user_{path.stem}_{digest(str(path))[:8]}"
+    name = f"{_MODULE_PREFIX}{path.stem}_{digest(str(path))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -95,6 +97,16 @@ def _module(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def users_traceback(error: Exception) -> TracebackType | None:
+    """Return the traceback of an error from the first line of a user's file on, or all of it."""
+    part = error.__traceback__
+    while part is not None:
+        if part.tb_frame.f_globals.get("__name__", "").startswith(_MODULE_PREFIX):
+            return part
+        part = part.tb_next
+    return error.__traceback__
 
 
 def code_digest(text: str) -> dict[str, str]:

@@ -84,4 +84,4 @@ def guided_info_nce(
 
     # The first block is anchors with positives, so column i is right for row i.
     loss = own_row_loss(torch.cat(logits, dim=1) / temperature)
-    return loss, torch.stack(n_removed).sum() / n_candidates
+    return loss, torch.stack(n_removed).sum() / max(n_candidates, 1)

@@ -48,16 +48,17 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
     Two rows give 0. Logits that equal the teacher's give the teacher's entropy.
     """
-    n_rows = len(logits)
-    is_off_diagonal = ~own_pairs(logits)
-    shape = n_rows, n_rows - 1
-    # The places off the diagonal are sorted to the front: indexing by a mask instead would wait for
-    # a GPU to report how many places the mask selects.
-    order = is_off_diagonal.flatten().to(torch.int8).argsort(descending=True, stable=True)
-    places = order[: n_rows * (n_rows - 1)]
-    student = logits.flatten()[places].view(shape)
-    teacher = teacher_logits.flatten()[places].view(shape)
+    student = _off_diagonal(logits)
+    teacher = _off_diagonal(teacher_logits)
     return -(teacher.softmax(1) * student.log_softmax(1)).sum(1).mean()
+
+
+def _off_diagonal(matrix: Tensor) -> Tensor:
+    """Return the entries of each row without that on the diagonal, ``(N, N - 1)``."""
+    # The first entry is on the diagonal, and so is the last of every N + 1 entries behind it.
+    n_rows = len(matrix)
+    entries = matrix.flatten()[1:].view(n_rows - 1, n_rows + 1)
+    return entries[:, :-1].reshape(n_rows, n_rows - 1)
 
 
 def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ def program_and_machine() -> dict[str, Any]:
 def _kernels() -> str:
     if not kernels.is_installed():
         return "not installed (numba is missing)"
-    if not kernels.can_load():
-        return "not used: there is no folder to keep them in"
+    if reason := kernels.why_not_loaded():
+        return f"not used: {reason}"
     return "compiled" if kernels.is_compiled() else "compiled at the first training"
 
 

@@ -164,6 +164,7 @@ class Objective(nn.Module, ABC):
     rows_are_examples: ClassVar[bool] = False  # else examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
+    needs_two_rows: bool = False  # a batch of one row has no loss
     defaults: ClassVar[Mapping[str, Any]] = {}  # training defaults that the method changes
 
     options: ObjectiveOptions
@@ -217,6 +218,19 @@ class Objective(nn.Module, ABC):
         that needs the results of other processes gathers them.
         """
 
+    def checked_losses(self, representations: Representations, batch: Batch) -> Losses:
+        """Return the ``losses``; raise ConfigError unless all of them are scalars."""
+        terms, metrics = self.losses(representations, batch)
+        for name, value in (*terms.items(), *metrics.items()):
+            shape = tuple(value.shape)
+            if shape:
+                raise ConfigError(
+                    f"--objective {self.name}: {name!r} of its losses has the shape {shape}, need "
+                    "a scalar",
+                    hint="return the mean over the rows",
+                )
+        return terms, metrics
+
     def after_step(self) -> None:
         """Update tensors that no gradient reaches, such as a queue or a moving average.
 
@@ -225,7 +239,7 @@ class Objective(nn.Module, ABC):
         """
 
     def forward(self, batch: Batch) -> Losses:
-        return self.losses(self.encode(batch), batch)
+        return self.checked_losses(self.encode(batch), batch)
 
     def eval_encoder(self) -> SentenceEncoder:
         """Return the encoder that is evaluated and saved."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from simcse_cli.arrays import Booleans, Integers
+from simcse_cli.errors import DataError
 from simcse_cli.losses.contrastive_tension import contrastive_tension
 from simcse_cli.objectives.base import (
     Batch,
@@ -81,6 +82,10 @@ class ContrastiveTension(TwoEncoders):
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return the pairs of an epoch, with as many positives as there are distinct sentences."""
         sentences = list(dict.fromkeys(row[0] for row in data.rows))
+        if len(sentences) < 2:
+            raise DataError(
+                f"{data.name}: all texts are equal, need two distinct ones for a negative pair"
+            )
         return Examples(TensionPairs(sentences, self.options.n_negatives, generator))
 
     def collate(self, examples: Sequence[TensionExample], generator: np.random.Generator) -> Batch:
@@ -102,10 +107,6 @@ def sample_tension_pairs(
     drawn with replacement, on both sides. Both sides of the negative pairs are drawn independently,
     so that they may be equal by chance.
     """
-    if n_sentences < 2:
-        raise ValueError(
-            f"{n_sentences} distinct sentences: need at least 2 to draw negative pairs"
-        )
     left, right = generator.integers(0, n_sentences, size=(2, n_sentences, 1 + n_negatives))
     right[:, 0] = left[:, 0]
     is_positive = np.zeros(left.shape, dtype=bool)

@@ -174,12 +174,15 @@ class Declutr(Objective):
         documents = [ids for ids in id_lists if len(ids) >= needed]
         if not documents:
             longest = max(map(len, id_lists))
-            # The hint names the longest spans for which this document is long enough, at least 8.
-            max_span = max(longest // (2 * self.sampler.n_anchors), 8)
+            # The longest spans for which this document is long enough.
+            max_span = longest // (2 * self.sampler.n_anchors)
+            shorter = f"--set max_span={max_span}"
+            if max_span <= self.sampler.min_length:
+                shorter += f" --set min_span={max_span // 2}"
             raise DataError(
                 f"{data.name}: the longest of {len(id_lists)} documents has {longest} "
                 f"tokens, need {needed}",
-                hint=f"use shorter spans, for example --set max_span={max_span}",
+                hint=f"use shorter spans: {shorter}" if max_span > 1 else "use longer documents",
             )
         n_short = len(id_lists) - len(documents)
         if n_short:

@@ -33,6 +33,7 @@ class IsBert(Objective):
     """
 
     name = ObjectiveName.IS_BERT
+    needs_two_rows = True
     defaults = {
         "adam_eps": 1e-7,
         "batch_size": 32,

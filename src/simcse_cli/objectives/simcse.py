@@ -1,6 +1,6 @@
 """SimCSE: the contrast of two views, and its supervised form with hard negatives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +55,9 @@ class Simcse(TextViews):
     Source: Gao et al. 2021.
 
     With ``matryoshka_dims``, the first components of the vector are trained too, as many as each
-    number says; the loss is the mean over these parts and the whole vector (Kusupati et al. 2022).
+    number says; each term of the views is the mean over these parts and the whole vector (Kusupati
+    et al. 2022).
+
     A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With
     ``mlm_tied``, the word embeddings are the output matrix of this term. The original code trains a
     separate matrix, which starts from the word embeddings.
@@ -108,7 +110,14 @@ class Simcse(TextViews):
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
-        terms, metrics = self.view_terms(self.views(representations[0], batch), batch)
+        views = self.views(representations[0], batch)
+        results = [
+            self.view_terms([view[:, :width] for view in views], batch) for width in self.widths
+        ]
+        names, metrics = results[-1]  # the last width is that of the whole vector
+        terms = {}
+        for name in names:
+            terms[name] = torch.stack([of_width[name] for of_width, _ in results]).mean(dim=0)
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, metrics
@@ -119,15 +128,9 @@ class Simcse(TextViews):
         return gather_views(local, batch.counts, original_scaling=self.options.original_scaling)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        """Return the terms of the gathered views, as means over the trained widths, and metrics."""
-        texts = numbers_of_texts(batch)
-        losses = [self.contrast(part, texts) for part in self.leading_parts(views)]
-        return {"contrastive": torch.stack(losses).mean()}, {}
-
-    def leading_parts(self, views: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-        """Yield all views cut to the first trained width, then to the next, and so on."""
-        for width in self.widths:
-            yield [view[:, :width] for view in views]
+        """Return the terms and metrics of gathered views, which are cut to one of the widths."""
+        loss = self.contrast(sums_apart(views), numbers_of_texts(batch))
+        return {"contrastive": loss}, {}
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views: anchors, positives, hard negatives if any.
@@ -225,42 +228,30 @@ class SimcseSup(Simcse):
         return with_anchors_again(batch)
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        if "teacher" not in batch.extra:
-            terms, metrics = super().view_terms(views, batch)
-            if self.options.angle_weight:
-                terms["angle"] = self.options.angle_weight * self.angle_term(views)
-            return terms, metrics
-        return self.guided_terms(views, batch)
-
-    def angle_term(self, views: Sequence[Tensor]) -> Tensor:
-        """Return AnglE's loss of gathered views, as a mean over the trained widths."""
-        losses = []
-        for anchors, positives, hard_negatives, *_ in self.leading_parts(views):
-            left = torch.cat([anchors, anchors])
-            right = torch.cat([positives, hard_negatives])
-            scores = torch.ones(len(left), device=left.device)
-            scores[len(anchors) :] = 0
-            losses.append(angle(left, right, scores, temperature=self.options.temperature))
-        return torch.stack(losses).mean()
-
-    def guided_terms(self, views: Sequence[Tensor], batch: Batch) -> Losses:
-        """Return the contrast with false negatives masked by the guide, and the masked share."""
         options = self.options
-        losses = []
-        shares = []
-        for part in self.leading_parts(views):
-            loss, share = guided_info_nce(
-                part,
+        if "teacher" in batch.extra:
+            loss, masked_share = guided_info_nce(
+                views,
                 batch.extra["teacher"].unbind(1),
                 temperature=options.temperature,
                 margin=options.guide_margin,
                 blocks=options.contrast,
                 texts=numbers_of_texts(batch),
             )
-            losses.append(loss)
-            shares.append(share)
-        # The guide masks the same pairs at every width, so all shares are equal.
-        return {"contrastive": torch.stack(losses).mean()}, {"masked": shares[0]}
+            return {"contrastive": loss}, {"masked": masked_share}
+        terms, metrics = super().view_terms(views, batch)
+        if options.angle_weight:
+            terms["angle"] = options.angle_weight * self.angle_term(sums_apart(views))
+        return terms, metrics
+
+    def angle_term(self, views: Sequence[Tensor]) -> Tensor:
+        """Return AnglE's loss of gathered views."""
+        anchors, positives, hard_negatives, *_ = views
+        left = torch.cat([anchors, anchors])
+        right = torch.cat([positives, hard_negatives])
+        scores = torch.ones(len(left), device=left.device)
+        scores[len(anchors) :] = 0
+        return angle(left, right, scores, temperature=self.options.temperature)
 
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         if not self.options.unsup_weight:
@@ -271,6 +262,15 @@ class SimcseSup(Simcse):
         unsupervised = super().contrast([views[0], anchors_again], anchor_texts)
         supervised = super().contrast(supervised_views, texts)
         return supervised + self.options.unsup_weight * unsupervised
+
+
+def sums_apart(views: Sequence[Tensor]) -> list[Tensor]:
+    """Return the views for one term of several.
+
+    The gradients of that term are added up before they meet those of other terms. Floats in another
+    order would give other last bits.
+    """
+    return [view[:] for view in views]
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:

@@ -17,11 +17,18 @@ from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
 from simcse_cli.machine.gather import gather_with_grad
-from simcse_cli.objectives.base import Batch, Examples, Losses, training_width
+from simcse_cli.objectives.base import (
+    Batch,
+    Examples,
+    Losses,
+    Representations,
+    training_width,
+)
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
     known_pairs,
+    sums_apart,
     teacher_cosines,
     with_anchors_again,
 )
@@ -130,6 +137,7 @@ class SimcseUnsup(Simcse):
             self.encoder.drop_heads(self.options.head_dropout)
         super().set_up()
         self._check_loss_options()
+        self.needs_two_rows = self.options.dimension_weight > 0
         self.queue: VectorQueue | None = None
         if queue_size := self.options.queue_size:
             width = training_width(self.encoder)
@@ -211,31 +219,34 @@ class SimcseUnsup(Simcse):
             vectors.append(self.encoder.embed_rows(anchors_again, dropout=False))
         return torch.cat(vectors)
 
-    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
-        # Collect the negatives that belong to no row.
-        options = self.options
-        negatives: list[Tensor] = []
-        if self.queue is not None:
-            negatives.append(self.queue.negatives(batch.extra["epoch"]))
-        if options.noise:
-            counts = list(map(self._n_noise, batch.counts))
-            noise = gather_with_grad(batch.extra["noise"], counts)
-            # Every process rounds its number of vectors up, so the total is cut here.
-            n_noise = int(options.noise * len(views[0]))
-            negatives.append(noise[:n_noise].to(views[0].dtype))
-
-        # Compute the loss for every width.
-        excluded, metrics = self._excluded(batch)
-        parts = self.leading_parts([*views, *negatives])
-        losses = [self._loss(part, excluded) for part in parts]
-        terms = {"contrastive": torch.stack(losses).mean()}
-        if options.dimension_weight:
-            loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)
-            terms["dimension"] = options.dimension_weight * loss
-
+    def losses(self, representations: Representations, batch: Batch) -> Losses:
+        terms, metrics = super().losses(representations, batch)
         # The queue takes this batch's anchors after the loss has read the earlier ones.
         if self.queue is not None:
             self.queue.push(self.encoder, batch.rows[: batch.n_examples], batch.counts)
+        return terms, metrics
+
+    def views(self, embeddings: Tensor, batch: Batch) -> list[Tensor]:
+        """Return the views of all processes, then negatives that belong to no row, if any."""
+        views = super().views(embeddings, batch)
+        n_rows = len(views[0])
+        if self.queue is not None:
+            views.append(self.queue.negatives(batch.extra["epoch"]))
+        if self.options.noise:
+            counts = list(map(self._n_noise, batch.counts))
+            noise = gather_with_grad(batch.extra["noise"], counts)
+            # Every process rounds its number of vectors up, so the total is cut here.
+            n_noise = int(self.options.noise * n_rows)
+            views.append(noise[:n_noise].to(views[0].dtype))
+        return views
+
+    def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
+        options = self.options
+        excluded, metrics = self._excluded(batch)
+        terms = {"contrastive": self._loss(sums_apart(views), excluded)}
+        if options.dimension_weight:
+            loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)
+            terms["dimension"] = options.dimension_weight * loss
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
@@ -250,7 +261,7 @@ class SimcseUnsup(Simcse):
             return known, {}
         excluded = (teacher_cosines(batch) > threshold).fill_diagonal_(False)
         n_pairs = excluded.numel() - len(excluded)  # without the diagonal
-        share = excluded.sum() / n_pairs
+        share = excluded.sum() / max(n_pairs, 1)
         if known is not None:
             excluded = known | excluded
         return excluded, {"false_negatives": share}

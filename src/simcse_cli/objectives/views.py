@@ -177,6 +177,7 @@ class ProjectedViews(TextViews):
     """
 
     projector_bias: ClassVar[bool]
+    needs_two_rows = True
     defaults = {"batch_size": 256, "epochs": 2.0, "head": "none"}
 
     Options = ProjectedOptions

@@ -64,8 +64,8 @@ def attend_from_first(
         score of x_j:  q . (K x_j + k) = (K^T q) . x_j + q . k
         context:       sum_j a_j (V x_j + v) = V (sum_j a_j x_j) + v sum_j a_j
 
-    ``states``, ``(T, H)``, are the input of the linear layers ``linears``, in the type of matrix
-    products. ``layer`` gives the number of heads, the dropout and the relative bias.
+    ``states``, ``(T, H)``, are the input of the linear layers ``linears``, in the type of their
+    weights. ``layer`` gives the number of heads, the dropout and the relative bias.
     """
     n_heads = layer.n_heads
     first = states.index_select(0, tokens.first_tokens())

@@ -32,10 +32,7 @@ from simcse_cli.packed.split_batch import run_shares
 from simcse_cli.packed.tokens import LARGE, ROUNDED_TO, PackedTokens, pack
 
 KERNELS_MISSING = "compiled kernels would make training steps in bf16 about a seventh shorter: "
-KERNELS_NOT_KEPT = (
-    "training without compiled kernels: neither the folder of the package nor the user's "
-    "cache folder can be written to keep them; export NUMBA_CACHE_DIR=FOLDER names another"
-)
+KERNELS_NOT_LOADED = "training without compiled kernels: "
 KERNELS_COMPILE = "compiling kernels for this processor, once"
 # A compiled kernel uses one thread per share. With more threads than this, PyTorch's many small
 # steps on all threads are faster. The number is an estimate: on two threads, kernels take 54 ms of
@@ -280,7 +277,9 @@ class PackedBackbone:
         """
         if not self._wants_kernels(dtype):
             return False
-        return bool(self.use_kernels) or (kernels.is_installed() and kernels.can_load())
+        if self.use_kernels:
+            return True
+        return kernels.is_installed() and kernels.why_not_loaded() is None
 
     def _wants_kernels(self, dtype: torch.dtype) -> bool:
         """Tell whether training in ``dtype`` would use compiled kernels if they were installed."""
@@ -300,8 +299,8 @@ class PackedBackbone:
             return None
         if not kernels.is_installed():
             return KERNELS_MISSING + how_to_install("cpu-kernels")
-        if not kernels.can_load():
-            return KERNELS_NOT_KEPT
+        if reason := kernels.why_not_loaded():
+            return KERNELS_NOT_LOADED + reason
         return None if kernels.is_compiled() else KERNELS_COMPILE
 
     def _default_dtype(self) -> torch.dtype:

@@ -417,7 +417,7 @@ class Trainer:
 
         def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
-                kept_losses.append(self.objective.losses(representations, batch))
+                kept_losses.append(self.objective.checked_losses(representations, batch))
             terms, _ = kept_losses[-1]
             return torch.stack(list(terms.values())).sum()
 

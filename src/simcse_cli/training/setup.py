@@ -543,6 +543,12 @@ def build_parts(
         )
     has_hard_negatives = examples.are_rows and len(data.columns) > 2
     is_alone = config.batch_size * process_count() == 1
+    if is_alone and objective.needs_two_rows:
+        raise ConfigError(
+            f"--batch-size 1: --objective {config.objective} compares the rows of a batch here, "
+            "need at least 2",
+            hint="use a larger --batch-size",
+        )
     if is_alone and objective.in_batch_negatives and not has_hard_negatives:
         progress.warn(
             "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is learnt"

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from simcse_cli.errors import reason_of
+
 LANES = 16
 """Floats in one vector; widths of heads and layers are multiples of it."""
 DRAWS_A_WORD = 4
@@ -20,6 +22,10 @@ NO_DROPOUT = -1
 """The threshold with which kernels drop nothing and draw no random number."""
 GELU, GELU_TANH, RELU = range(3)
 """Numbers of the activations: GELU, its approximation by tanh, and max(x, 0)."""
+NO_FOLDER = (
+    "neither the folder of the package nor the user's cache folder can be written to keep them; "
+    "export NUMBA_CACHE_DIR=FOLDER names another"
+)
 QueueWeightGradient = Callable[[Tensor, Tensor, Tensor], None]
 """A function that takes a weight ``(D_out, D_in)`` and the factors ``d_out`` and ``x``.
 
@@ -39,13 +45,15 @@ def load_operators() -> Any:
 
 
 @cache
-def can_load() -> bool:
-    """Tell whether numba finds a folder in which it can keep compiled code."""
+def why_not_loaded() -> str | None:
+    """Return why the compiled operators cannot be used although numba is installed, or None."""
     try:
         load_operators()
-    except RuntimeError:  # numba has found none
-        return False
-    return True
+    except RuntimeError:
+        return NO_FOLDER
+    except ImportError as error:  # such as that of a NumPy newer than numba knows
+        return f"numba cannot be imported: {reason_of(error)}"
+    return None
 
 
 def is_compiled() -> bool:
