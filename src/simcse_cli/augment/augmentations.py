@@ -131,9 +131,8 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     """Return the options of the step ``text``; its rate may be in ``options.rate`` instead."""
-    if user_step := parse_own(text):
-        source, typed_rate = user_step
-        rate = options.rate if typed_rate is None else typed_rate
+    if user_step := parse_own(text, options.rate):
+        source, rate = user_step
         return replace(options, method=source, rate=rate, model=None)
     # A built-in method is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
     name, colon, settings = text.partition(":")
