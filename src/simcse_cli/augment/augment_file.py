@@ -75,10 +75,14 @@ def augment_file(
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
+        # Standard output gets its header only if there is a sentence.
+        head = _take_sentences(sentences, max(1, options.preview))
+        if not any(map(clean_text, head)):
+            found = f", only {len(head):,} blank lines" if head else ""
+            raise DataError(f"{name} has no sentences{found}")
+        sentences = chain(head, sentences)
         if options.preview:
-            head = _take_sentences(sentences, options.preview)
             show(list(_preview_rows(head, job, options.unit)))
-            sentences = chain(head, sentences)
         if options.output is None:
             return
 
@@ -92,9 +96,6 @@ def augment_file(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
         ) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
-            if not counts["rows"]:
-                found = f", only {counts['blank']:,} blank lines" if counts["blank"] else ""
-                raise DataError(f"{name} has no sentences{found}")
         _report(counts, name, writing.path, options.unit, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")
@@ -293,7 +294,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
-        if sentence.strip():
+        if clean_text(sentence):
             count -= 1
         if count == 0:
             break
