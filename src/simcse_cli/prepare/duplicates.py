@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.data.formats import FileFormat
+from simcse_cli.data.formats import FileFormat, source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
@@ -21,7 +21,7 @@ from simcse_cli.data.writers import build_manifest, open_rows, output_format, ro
 from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.atomic import check_output
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import STDIO, is_stream
 from simcse_cli.prepare.finders import (
     ExactFinder,
     Finder,
@@ -71,9 +71,9 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     if str(options.output) != STDIO:
         check_output(options.output, force=options.force)  # before hours of encoding
     for path in filter(None, (source, options.against)):
-        if path == STDIO:
+        if is_stream(path):
             hint = "write it into a file first: cat > texts.txt"
-            raise DataError("standard input cannot be read twice", hint=hint)
+            raise DataError(f"{source_name(path)} cannot be read twice", hint=hint)
 
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)

@@ -21,6 +21,7 @@ from simcse_cli.data.kinds import cell_text, is_missing, list_items, to_number
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
+from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
 from simcse_cli.data.training_file import iter_training_rows
@@ -30,6 +31,7 @@ from simcse_cli.prepare.options import LintFileOptions
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.settings.declare import refuse_unused
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """A function that counts the sub-words of each text, including special tokens."""
@@ -205,7 +207,7 @@ class Linter:
         """Note the rows with a language other than the most frequent one."""
         rows_by_language = Counter[str]()
         for spoken, n_rows in self._spoken.items():
-            for language in spoken:
+            for language in sorted(spoken):  # of two equally frequent ones, always the same
                 rows_by_language[language] += n_rows
         main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
         # The sets of languages that are not just the main language.
@@ -335,6 +337,7 @@ def lint_files(
     progress: Progress,
 ) -> Linter:
     """Check every row of the files; return the linter, which holds what it has found."""
+    refuse_unused(options, ["keep_label"], "has no use here: rows of every label are checked")
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
@@ -354,11 +357,13 @@ def lint_files(
 def training_rows(table: Table) -> Iterator[Row]:
     """Yield the rows that training would read, and those that it would skip for their label.
 
-    A row with lists of texts in its cells gives all rows that training makes of it.
+    A row with lists of texts in its cells gives all rows that training makes of it. Columns that no
+    job recognises are taken as they are.
     """
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
-    if any(map(table.is_list, places)):
+    is_recognised = not {*POSITIONAL, "text", SET}.isdisjoint(roles)
+    if is_recognised and any(map(table.is_list, places)):
         yield from (row for _, row in iter_training_rows(table))
         return
     for _, cells in table.rows(*roles):

@@ -32,7 +32,7 @@ from simcse_cli.encoding.units import Units, unit_vectors
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
-from simcse_cli.files.inputs import STDIO, Inputs, read_json
+from simcse_cli.files.inputs import Inputs, is_stream, read_json
 from simcse_cli.files.output import work_folder
 from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -91,7 +91,8 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
         "paraphrases": True,
         **chosen(options, "columns", "top_k", "max_pairs", "min_score", "max_score"),
     }
-    mine = partial(_paraphrase_rows, inputs, options, writer.progress)
+    given = Given.of(options, progress=writer.progress).of_texts(options.columns)
+    mine = partial(_paraphrase_rows, inputs, given, options, writer.progress)
     _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
 
 
@@ -188,10 +189,10 @@ Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    """Raise UsageError if an input or the output is ``-``, the standard stream."""
+    """Raise UsageError if an input or the output is ``-``, the standard stream, or a pipe."""
     paths_by_option = {"--output": [str(options.output)], "INPUT": sources}
     for option, paths in paths_by_option.items():
-        if STDIO in paths:
+        if any(map(is_stream, paths)):
             what = "mining reads its input several times and saves its progress beside its output"
             raise UsageError(f"{what}: need files", option=option)
 
@@ -525,14 +526,13 @@ _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 
 def _paraphrase_rows(
     inputs: Sequence[str],
+    given: Given,
     options: PairOptions,
     progress: Progress,
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
     """Return the pairs of nearest texts and counts; texts with the same match key count as one."""
-    given = Given.of(options, progress=progress).of_texts(options.columns)
-
     # The first text of each match key is stored and encoded.
     _, keys = _digests(_clean_texts(inputs, given))
     is_new, _ = _number(keys)

@@ -151,13 +151,13 @@ class PairOptions(MiningOptions):
     flickr30k: bool = setting(
         False,
         "The inputs are captions: pair every two of an image.",
-        excludes=("parallel", "columns"),
+        excludes=("parallel", "columns", "header", "separator", "keep_label"),
         because="which pairs captions",
     )
     parallel: bool = setting(
         False,
         "The inputs are two text files with matching lines.",
-        excludes=("columns",),
+        excludes=("columns", "header", "separator", "keep_label"),
         because="which reads two text files",
     )
     columns: str | None = columns_setting(
