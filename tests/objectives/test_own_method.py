@@ -264,6 +264,17 @@ def test_functions_of_packages_are_found_once_and_take_the_rate_of_the_option(fo
         word_augmenter(AugmentOptions(method="plain", rate=0.5))
 
 
+def test_a_worker_that_ends_is_an_error_that_says_how_to_see_why(folder, invoke):
+    Path("ending.py").write_text("import os\ndef end(text, rng): os._exit(3)\n")
+    Path("many.txt").write_text("a text\n" * 8000)
+    words = ("augment", "many.txt", "--method", "ending.py:end", "-o", "o.csv", "--workers", "2")
+    run = invoke(*words)
+    assert run.exit_code == 1
+    assert "a worker process has ended" in run.stderr
+    assert "--workers 1" in run.stderr
+    assert not Path("o.csv").exists()
+
+
 def test_a_function_cannot_break_the_rows_of_a_table(folder, invoke):
     Path("breaking.py").write_text("def tabs(text, rng): return text.replace(' ', '\\t\\n')\n")
     run = invoke("augment", "rows.txt", "--method", "breaking.py:tabs", "-o", "pairs.tsv")

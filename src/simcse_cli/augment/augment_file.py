@@ -8,6 +8,7 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
@@ -249,6 +250,9 @@ def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterato
                 waiting.append(pool.submit(_work, chunk))
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            hint = "see why with --workers 1; if memory was short, take fewer --workers"
+            raise ConfigError("a worker process has ended", hint=hint) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
