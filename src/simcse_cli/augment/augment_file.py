@@ -22,6 +22,7 @@ from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import build_manifest, open_rows, row_output
@@ -39,8 +40,6 @@ _CHUNKS_WITHOUT_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
-COLUMNS = ("anchor", "positive")
-NEGATED_COLUMNS = (*COLUMNS, "hard_negative")
 TextRow = tuple[str, ...]
 """An anchor and its positive; or the anchor twice, and its negation."""
 NumberedLine = tuple[int, str]
@@ -69,7 +68,7 @@ def augment_file(
     negates = any(step.method == Augmentation.NEGATE for step in steps)
     if negates and has_two_sides:
         raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
-    columns = NEGATED_COLUMNS if negates else COLUMNS
+    columns = POSITIONAL if negates else POSITIONAL[:2]
 
     # The preview comes first, and its sentences are written with the others.
     with row_output(output, columns, inputs=[source], force=options.force) as writing:

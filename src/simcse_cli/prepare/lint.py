@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
+from typing import Any
 
 from simcse_cli.data.formats import InputPath, cells_in_text
 from simcse_cli.data.given import Given, parse_columns
@@ -305,20 +306,18 @@ def guess_language(text: str) -> str | None:
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
         for script, count in scripts.items():
-            if script != "Latin" and 2 * count > scripts.total():
-                return _language_of(script, text)
+            if script == "Latin" or 2 * count <= scripts.total():
+                continue
+            # Ideographs with kana among them are Japanese.
+            if script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text):
+                return "Japanese"
+            return script
     known_words = _LANGUAGES_OF.keys() & words(text)
     n_words = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))  # by language
     for word in known_words:
         n_words.update(_LANGUAGES_OF[word])
     (best, n_best), (_, n_next) = n_words.most_common(2)
     return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
-
-
-def _language_of(script: str, text: str) -> str:
-    """Return the script of a text, or ``Japanese`` for a text of ideographs that has kana too."""
-    is_japanese = script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text)
-    return "Japanese" if is_japanese else script
 
 
 @lru_cache(maxsize=4096)
@@ -370,20 +369,6 @@ def training_rows(table: Table) -> Iterator[Row]:
         yield tuple(map(cell_text, cells))
 
 
-@dataclass(frozen=True)
-class TableFacts:
-    """How a file is read: its header, its columns with their kinds, and its first rows.
-
-    ``jobs`` says for each job what the job would take from the file.
-    """
-
-    file: str
-    header: str
-    columns: tuple[dict[str, str], ...]
-    jobs: tuple[dict[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 # The commands that stand for each job.
 _JOBS = {
     Job.ROWS: "train --mode sup, prepare pairs",
@@ -394,8 +379,11 @@ _JOBS = {
 }
 
 
-def reading_facts(table: Table) -> TableFacts:
-    """Return how a table is read, and for each job which columns it takes or what it asks."""
+def _reading_facts(table: Table) -> dict[str, Any]:
+    """Return how a table is read: its header, its columns with their kinds, and its first rows.
+
+    ``jobs`` says for each job which columns it takes, or what it asks.
+    """
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
@@ -408,8 +396,8 @@ def reading_facts(table: Table) -> TableFacts:
         taken = _taken(table, job)
         if taken is not None:
             jobs.append({"commands": commands, "takes": taken})
-    rows = tuple(map(tuple, grid.first_rows()))
-    return TableFacts(table.name, header, tuple(columns), tuple(jobs), rows)
+    rows = grid.first_rows()
+    return {"file": table.name, "header": header, "columns": columns, "jobs": jobs, "rows": rows}
 
 
 def _taken(table: Table, job: Job) -> str | None:
@@ -442,7 +430,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
-    readings = list(map(reading_facts, linter.tables))
+    readings = list(map(_reading_facts, linter.tables))
     found_by_check = {finding.check: asdict(finding) for finding in linter.findings()}
     nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
@@ -465,23 +453,23 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
         "inputs": list(sources),
         "n_rows": linter.n_rows,
         "findings": list(found_by_check.values()),
-        "readings": [asdict(reading) for reading in readings],
+        "readings": readings,
     }
     return Outcome(reports, payload)
 
 
-def _reading_reports(facts: TableFacts) -> list[Report]:
+def _reading_reports(facts: dict[str, Any]) -> list[Report]:
     """Return a table of the columns of a file, and a table of what each job would take."""
     # A column of the file is a row of the table, with the cells of the first rows of the file.
-    row_names = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
+    row_names = [f"row {n}" for n in range(1, len(facts["rows"]) + 1)]
     rows = []
-    for place, column in enumerate(facts.columns):
-        cells = [shorten(row[place], 40) for row in facts.rows]
+    for place, column in enumerate(facts["columns"]):
+        cells = [shorten(row[place], 40) for row in facts["rows"]]
         named_cells = dict(zip(row_names, cells, strict=True))
         rows.append({"number": str(place + 1), **column, **named_cells})
     shown = columns("number", "column", "kind", *row_names, number="#")
-    reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
-    if facts.jobs:
+    reports = [Report(f"{facts['file']} (header: {facts['header']})", shown, rows)]
+    if facts["jobs"]:
         taken = columns("commands", "takes")
-        reports.append(Report("What the commands take", taken, list(facts.jobs)))
+        reports.append(Report("What the commands take", taken, facts["jobs"]))
     return reports
