@@ -25,7 +25,7 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import build_manifest, open_rows, row_output
+from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO
@@ -40,8 +40,6 @@ _CHUNKS_WITHOUT_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
-TextRow = tuple[str, ...]
-"""An anchor and its positive; or the anchor twice, and its negation."""
 NumberedLine = tuple[int, str]
 
 
@@ -159,8 +157,11 @@ class AugmentJob:
     both_sides: bool = False
     negates: bool = False
 
-    def rows(self, lines: Sequence[NumberedLine]) -> list[TextRow]:
-        """Return the rows of numbered lines; the copies of a line follow each other."""
+    def rows(self, lines: Sequence[NumberedLine]) -> list[Row]:
+        """Return the rows of numbered lines; the copies of a line follow each other.
+
+        A row is an anchor and its positive; or the anchor twice, and its negation.
+        """
         anchors: list[str] = []
         places: list[tuple[int, int]] = []  # number of the line and of its copy, for each anchor
         for number, text in lines:
@@ -196,7 +197,7 @@ def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]
 
 def write_pairs(
     sentences: Iterable[str],
-    write: Callable[[TextRow], object],
+    write: Callable[[Row], object],
     job: AugmentJob,
     *,
     workers: int,
@@ -220,7 +221,7 @@ def write_pairs(
 
 
 _Chunk = tuple[int, list[str]]  # number of the first line, lines
-_Result = tuple[list[TextRow], Counter[str]]
+_Result = tuple[list[Row], Counter[str]]
 
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:

@@ -7,7 +7,7 @@ function words of seven languages, and those of other texts by script.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -111,6 +111,19 @@ class Finding:
     file: str | None = None
 
 
+class _Tally:
+    """Counts rows by what they hold, and keeps the number and the text of the first of each."""
+
+    def __init__(self) -> None:
+        self.n_rows: Counter[Any] = Counter()
+        self.first: dict[Any, tuple[int, str]] = {}
+
+    def add(self, what: Hashable, number: int, row: Row) -> None:
+        self.n_rows[what] += 1
+        if what not in self.first:
+            self.first[what] = (number, _example(row))
+
+
 class Linter:
     """Count the rows that each check finds.
 
@@ -123,28 +136,21 @@ class Linter:
         self.count_tokens = count_tokens
         self.max_length = max_length
         self.n_rows = 0
-
-        # For each check: how many rows it found, and the number and text of the first of them.
-        self._found: Counter[str] = Counter()
-        self._first: dict[str, tuple[int, str]] = {}
-        # The same for each set of languages that rows are in.
-        self._spoken: Counter[frozenset[str]] = Counter()
-        self._first_spoken: dict[frozenset[str], tuple[int, str]] = {}
+        self._found = _Tally()  # by check
+        self._spoken = _Tally()  # by the set of languages in a row
 
         # Digests of whole rows, of rows with two columns exchanged, and of single texts.
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
         self._pending: list[Row] = []  # rows whose tokens are not yet counted
-        self._files: list[tuple[int, str]] = []  # the number of rows before each file, its name
-        self.tables: list[Table] = []
+        self.files: list[tuple[int, Table]] = []  # each file with the number of rows before it
         # What separates cells in the lines of a text file, or None if the lines have no cells.
         self._separator: str | None = None
 
     def open_file(self, table: Table) -> None:
         """Begin a file; how it is read will be shown above the findings."""
-        self._files.append((self.n_rows, table.name))
-        self.tables.append(table)
+        self.files.append((self.n_rows, table))
         self._separator = None
         if table.is_text:
             rows = table.reading.grid.first_rows(SAMPLE_ROWS)
@@ -161,8 +167,7 @@ class Linter:
         self.n_rows += 1
         languages = frozenset(filter(None, map(guess_language, row)))
         if languages:
-            self._spoken[languages] += 1
-            self._first_spoken.setdefault(languages, (self.n_rows, _example(row)))
+            self._spoken.add(languages, self.n_rows, row)
 
         # A fault that several texts of a row have counts once.
         faults = set[Check]()
@@ -174,7 +179,7 @@ class Linter:
             self._note(Check.CELLS_AS_TEXT, row)
         if len(row) > 1:
             self._check_pair(row)
-        elif self.tables:
+        elif self.files:
             # Only `prepare lint` opens tables; other commands do not remember single texts.
             self._check_repeated(row)
         if self.count_tokens is not None:
@@ -188,10 +193,10 @@ class Linter:
         self._find_mix()
         findings = []
         for check in Check:
-            n_rows = self._found[check]
+            n_rows = self._found.n_rows[check]
             if not n_rows:
                 continue
-            number, example = self._first[check]
+            number, example = self._found.first[check]
             share = n_rows / self.n_rows
             first_row, file = self._place(number)
             findings.append(Finding(check, n_rows, share, first_row, example, file))
@@ -199,29 +204,29 @@ class Linter:
 
     def _place(self, number: int) -> tuple[int, str | None]:
         """Return the number of a row in its file, and the file, from its number over all files."""
-        for n_before, file in reversed(self._files):
+        for n_before, table in reversed(self.files):
             if n_before < number:
-                return number - n_before, file
+                return number - n_before, table.name
         return number, None
 
     def _find_mix(self) -> None:
         """Note the rows with a language other than the most frequent one."""
         rows_by_language = Counter[str]()
-        for spoken, n_rows in self._spoken.items():
+        for spoken, n_rows in self._spoken.n_rows.items():
             for language in sorted(spoken):  # of two equally frequent ones, always the same
                 rows_by_language[language] += n_rows
         main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
         # The sets of languages that are not just the main language.
-        others = [spoken for spoken in self._spoken if spoken - {main}]
+        others = [spoken for spoken in self._spoken.n_rows if spoken - {main}]
         if others:
-            self._found[Check.LANGUAGE_MIX] = sum(self._spoken[spoken] for spoken in others)
-            self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
+            n_rows = sum(self._spoken.n_rows[spoken] for spoken in others)
+            self._found.n_rows[Check.LANGUAGE_MIX] = n_rows
+            first = min(self._spoken.first[spoken] for spoken in others)
+            self._found.first[Check.LANGUAGE_MIX] = first
 
-    def _note(self, check: Check, row: Row, number: int | None = None) -> None:
-        """Count a row that a check has found; by default, it is the row that was read last."""
-        self._found[check] += 1
-        if check not in self._first:
-            self._first[check] = (self.n_rows if number is None else number, _example(row))
+    def _note(self, check: Check, row: Row) -> None:
+        """Count a row that a check has found; it is the row that was read last."""
+        self._found.add(check, self.n_rows, row)
 
     def _check_repeated(self, row: Row) -> None:
         digest = digest_keys([match_key(row[0])])
@@ -265,7 +270,7 @@ class Linter:
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
             row_lengths = islice(lengths, len(row))
             if max(row_lengths) > self.max_length:
-                self._note(Check.TRUNCATED, row, number)
+                self._found.add(Check.TRUNCATED, number, row)
 
 
 def _faults_of(text: str) -> set[Check]:
@@ -430,7 +435,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
-    readings = list(map(_reading_facts, linter.tables))
+    readings = [_reading_facts(table) for _, table in linter.files]
     found_by_check = {finding.check: asdict(finding) for finding in linter.findings()}
     nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
