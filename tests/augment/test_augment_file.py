@@ -109,10 +109,12 @@ def test_augment_file_warns_of_text_that_it_hardly_changes(
     assert warning in "".join(progress.warnings)
 
 
-def test_augment_file_refuses_blank_lines_alone(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"in\.txt has no sentences, only 2 blank lines"):
-        augmented(tmp_path, ["", " "])
-    assert not (tmp_path / "o.csv").exists()
+def test_augment_file_refuses_blank_lines_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(DataError, match=r"in\.txt has no sentences, only 3 blank lines"):
+        augmented(tmp_path, ["", " ", "\x07"], output=Path("-"))
+    assert capsys.readouterr().out == ""  # no header either
 
 
 @pytest.mark.parametrize(

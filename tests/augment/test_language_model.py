@@ -160,19 +160,16 @@ def test_mask_words_masks_exactly_the_rounded_share_at_uniform_positions() -> No
     counts: Counter[int] = Counter()
     for key in range(3000):
         masked = mask_words("a b c d e f g h i j", 0.15, random.Random(key), "[MASK]")
-        assert len(masked.chosen) == 2
-        assert [masked.text[offset : offset + 6] for offset in masked.mask_offsets] == [
-            "[MASK]"
-        ] * 2
-        counts.update(masked.chosen)
+        assert [masked.text[at : at + 6] for _, at in masked.masks] == ["[MASK]"] * 2
+        counts.update(position for position, _ in masked.masks)
     assert chisquare([counts[i] for i in range(10)]).pvalue > ALMOST_NEVER
 
 
 def test_mask_words_keeps_punctuation_and_skips_words_that_are_nothing_else() -> None:
     masked = mask_words("(Yes), -- he said.", 1.0, random.Random(0), "[MASK]")
     assert masked.text == "([MASK]), -- [MASK] [MASK]."
-    assert masked.chosen == [0, 2, 3]
-    assert mask_words("... !", 0.5, random.Random(0), "[MASK]").chosen == []
+    assert masked.masks == [(0, 1), (2, 13), (3, 20)]
+    assert mask_words("... !", 0.5, random.Random(0), "[MASK]").masks == []
 
 
 def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: Path) -> None:
@@ -180,7 +177,8 @@ def test_filler_agrees_with_one_sentence_at_a_time(filler: MlmFiller, mlm_dir: P
     keys = list(range(len(texts)))
     filled = filler.many(texts, keys)
     for text, key, result in zip(texts, keys, filled, strict=True):
-        chosen = mask_words(text, 0.3, random.Random(key), "[MASK]").chosen
+        masked = mask_words(text, 0.3, random.Random(key), "[MASK]")
+        chosen = [position for position, _ in masked.masks]
         assert result == plain_fill(mlm_dir, text, chosen)
         assert all(
             (a != b) == (i in chosen)

@@ -160,6 +160,29 @@ def test_synsets_refuse_an_index_that_does_not_match_the_data(wordnet: WordNet) 
         wordnet.synsets("car", Pos.NOUN)
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("index.noun", "car n 1", "car n one"),
+        ("cntlist.rev", "%", " a b c%"),
+        ("data.noun", " n ", " "),
+    ],
+)
+def test_damaged_files_are_told_with_their_folder(
+    wordnet: WordNet, name: str, old: str, new: str
+) -> None:
+    path = wordnet.directory / name
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(DataError, match=r"cannot be read .*need the files of a WordNet release"):
+        _ = wordnet.synsets("car", Pos.NOUN), wordnet.frequency("car", Pos.NOUN)
+
+
+def test_a_blank_line_among_the_exceptions_is_passed_over(wordnet: WordNet) -> None:
+    path = wordnet.directory / "noun.exc"
+    path.write_text("\n" + path.read_text())
+    assert wordnet.base_forms("children", Pos.NOUN) == ("child",)
+
+
 @pytest.mark.skipif(not DEBIAN.is_dir(), reason="needs the Debian package wordnet-base")
 def test_real_wordnet_gives_documented_values() -> None:
     wordnet = find_wordnet(DEBIAN)

@@ -291,6 +291,52 @@ def test_a_function_gets_the_rate_that_was_typed(folder, rate):
     assert augmenter.many(["a text"], [1]) == [rate]
 
 
+def test_functions_of_packages_are_found_once_and_take_the_rate_of_the_option(folder, monkeypatch):
+    Path("graded.py").write_text(
+        "def rated(text, rng, rate): return str(rate)\ndef plain(text, rng): return text\n"
+    )
+    offered = EntryPoints(
+        EntryPoint(name, f"graded:{name}", "simcse_cli.augmentations")
+        for name in ("rated", "plain")
+    )
+    searches = []
+
+    def search(**wanted):
+        searches.append(wanted)
+        return offered.select(**wanted)
+
+    monkeypatch.setattr(code, "entry_points", search)
+    monkeypatch.syspath_prepend(folder)
+    augmenter = word_augmenter(AugmentOptions(method="rated", rate=0.5))
+    n_searches = len(searches)
+    assert augmenter.many(["a", "b"], [1, 2]) == ["0.5", "0.5"]
+    assert len(searches) == n_searches
+    with pytest.raises(
+        ConfigError, match=r"plain: is plain\(text, rng\), .*called with text, rng, rate"
+    ):
+        word_augmenter(AugmentOptions(method="plain", rate=0.5))
+
+
+def test_a_worker_that_ends_is_an_error_that_says_how_to_see_why(folder, invoke):
+    Path("ending.py").write_text("import os\ndef end(text, rng): os._exit(3)\n")
+    Path("many.txt").write_text("a text\n" * 8000)
+    words = ("augment", "many.txt", "--method", "ending.py:end", "-o", "o.csv", "--workers", "2")
+    run = invoke(*words)
+    assert run.exit_code == 1
+    assert "a worker process has ended" in run.stderr
+    assert "--workers 1" in run.stderr
+    assert not Path("o.csv").exists()
+
+
+def test_a_function_cannot_break_the_rows_of_a_table(folder, invoke):
+    Path("breaking.py").write_text("def tabs(text, rng): return text.replace(' ', '\\t\\n')\n")
+    run = invoke("augment", "rows.txt", "--method", "breaking.py:tabs", "-o", "pairs.tsv")
+    assert run.exit_code == 0, run.stderr
+    for line in Path("pairs.tsv").read_text().splitlines()[1:]:
+        anchor, positive = line.split("\t")
+        assert positive == anchor
+
+
 @pytest.mark.parametrize("step", ["plain.py:upper", "plain.py:shout:0.5"])
 def test_a_function_with_other_arguments_is_an_error_before_the_work(folder, step):
     Path("plain.py").write_text("def upper(text): pass\ndef shout(text, rng): pass\n")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 from datetime import date
 from pathlib import Path
@@ -232,8 +233,11 @@ def test_meaning_is_the_cosine_of_the_model(invoke, tickets, tiny_model_dir):
 
 
 def test_faults_are_named(invoke, tickets):
+    os.mkfifo("pipe")
     for words, message in (
         (("-", "-o", "x.csv"), "standard input cannot be read twice"),
+        (("pipe", "-o", "x.csv"), "pipe cannot be read twice"),
+        ((tickets, "--against", "pipe", "-o", "x.csv"), "pipe cannot be read twice"),
         ((tickets, "-o", "x.csv", "--kind", "same"), "'same'; need some of exact, near, meaning"),
         ((tickets, "-o", "x.csv", "--id-column", "nr"), "no column nr; there are id, text"),
         ((tickets, "-o", "x.txt", "--kind", "exact"), "cannot hold the columns"),

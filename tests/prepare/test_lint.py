@@ -1,4 +1,5 @@
 import json
+from itertools import combinations
 
 import pytest
 
@@ -121,6 +122,17 @@ def test_linter_finds_rows_in_another_language_than_most():
     assert (found[Check.LANGUAGE_MIX].n_rows, found[Check.LANGUAGE_MIX].first_row) == (2, 3)
 
 
+def test_of_two_languages_that_are_as_frequent_the_same_one_is_always_the_main_one():
+    # In a set of two languages, either may come first, in each process anew.
+    texts = ["Де живёт", "αβγδε", "שלום עולם", "مرحبا", "नमस्ते", "สวัสดี", "안녕하세요", "გამარჯობა"]
+    by_language = {guess_language(text): text for text in texts}
+    *_, last = sorted(by_language)
+    for first, second in combinations(sorted(by_language.keys() - {last}), 2):
+        texts_of = [(first, second), (first, last), (second,)]
+        found = lint(*(tuple(by_language[name] for name in names) for names in texts_of))
+        assert found[Check.LANGUAGE_MIX].n_rows == 3  # `first` is the main one
+
+
 def test_linter_accepts_a_corpus_in_one_other_language():
     assert lint(("Де бабушка живёт",), ("Привет, мир",)) == {}
 
@@ -206,6 +218,8 @@ def test_training_rows_takes_the_columns_there_are(tmp_path):
         '{"sent0": "a", "hard_neg": "b", "n": 1}\n{"sent0": "c", "hard_neg": null, "n": 2}'
     )
     assert rows_of(tmp_path / "d.jsonl") == [("a",), ("c",)]
+    (tmp_path / "lists.jsonl").write_text('{"p": ["a"], "q": ["b"], "r": ["c"], "s": ["d"]}')
+    assert rows_of(tmp_path / "lists.jsonl") == [('["a"]', '["b"]', '["c"]', '["d"]')]
     (tmp_path / "e.csv").write_text("left,right\na,b\n")
     assert rows_of(tmp_path / "e.csv", {"anchor": "right"}) == [("b",)]
     assert rows_of(tmp_path / "e.csv") == [("a", "b")]

@@ -326,6 +326,7 @@ def test_paraphrases_keep_to_the_scores_asked_for(invoke, model, pairs, tmp_path
         (["PAIRS", "-o", "o.csv", "--range", "10"], 2, "--range"),
         (["PAIRS", "-o", "o.csv", "--range", "5:6", "--per-anchor", 2], 2, "--per-anchor 2"),
         (["-", "-o", "o.csv"], 2, "several times"),
+        (["PIPE", "-o", "o.csv"], 2, "INPUT: mining reads its input several times"),
         (["PAIRS", "-o", "-"], 2, "several times"),
         (["PAIRS", "-o", "o.txt"], 1, "plain text cannot hold"),
         (["PAIRS", "-o", "o.csv", "--range", "70:90"], 1, "pairs found a negative among"),
@@ -336,6 +337,7 @@ def test_requests_that_cannot_work_say_so(
 ):
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "PAIRS.csv", pairs)
+    os.mkfifo("PIPE")
     filled = ["PAIRS.csv" if each == "PAIRS" else each for each in arguments]
     result = invoke("prepare", "hard-negatives", *filled, "-m", model)
     assert result.exit_code == code

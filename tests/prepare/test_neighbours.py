@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from simcse_cli.data.given import NOTHING_GIVEN
 from simcse_cli.prepare.neighbours import (
     DocumentCounts,
     iter_documents,
@@ -18,8 +19,12 @@ DOCUMENTS = [["a1", "a2", "a3", "a4"], ["b1"], ["c1", "c2"]]
 TEXT = "\n\na1\na2\na3\na4\n\n \nb1\n\nc1\nc2"
 
 
+def documents_of(sources, *, split=False, counts=None):
+    return iter_documents(sources, NOTHING_GIVEN, split=split, counts=counts or DocumentCounts())
+
+
 def read(sources, **settings):
-    return [list(document) for document in iter_documents(sources, **settings)]
+    return [list(document) for document in documents_of(sources, **settings)]
 
 
 def test_iter_documents_splits_text_at_blank_lines(tmp_path):
@@ -101,7 +106,7 @@ def test_neighbour_pairs_of_brown_keep_document_borders(shared_data):
     path = shared_data / "brown" / "brown.txt"
     documents = [block.split("\n") for block in path.read_text().strip("\n").split("\n\n")]
     counts = DocumentCounts()
-    rows = list(neighbour_pairs(iter_documents([path], counts=counts), seed=0))
+    rows = list(neighbour_pairs(documents_of([path], counts=counts), seed=0))
     assert (counts.n_documents, counts.n_sentences) == (500, 57340)
     expected = [pair for lines in documents for pair in pairwise(lines)]
     assert rows == expected

@@ -1,6 +1,8 @@
 import gzip
 import io
 import json
+import os
+import threading
 
 import pytest
 
@@ -90,6 +92,16 @@ def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
         list(caption_rows(["-"]))
 
 
+def test_a_pipe_of_captions_is_not_read_twice(tmp_path):
+    # What is read first, to see how the file is cut, would be lost.
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=[TOKEN])
+    writer.start()
+    with pytest.raises(DataError, match="need an image name and a caption"):
+        list(caption_rows([tmp_path / "pipe"]))
+    writer.join()
+
+
 @pytest.mark.parametrize(
     ("contents", "options", "expected"),
     [
@@ -110,6 +122,32 @@ def test_prepare_pairs_writes_pairs_and_the_options_that_made_them(
     assert chosen.output.read_text() == f"anchor,positive\n{expected}"
     settings = json.loads((tmp_path / "out.csv.manifest.json").read_text())["settings"]
     assert options.items() <= settings.items()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("prepare", "sentences"),
+        ("prepare", "neighbours"),
+        ("prepare", "duplicates", "--kind", "exact"),
+        ("prepare", "nli"),
+        ("prepare", "lint"),
+        ("prepare", "pairs", "--paraphrases"),
+        ("prepare", "pairs", "--flickr30k"),
+        ("prepare", "pairs", "--parallel"),
+        ("augment", "--method", "delete"),
+    ],
+)
+def test_keep_label_is_refused_where_no_labels_are_read(invoke, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("text,label\na dog,1\na cat,0\n")
+    output = () if "lint" in words else ("-o", "o.csv")
+    outcome = invoke(*words, "a.csv", "--keep-label", "1", *output)
+    assert outcome.exit_code == 2
+    assert "--keep-label: has no use" in outcome.stderr.replace(
+        "Invalid value for '--keep-label'", "--keep-label"
+    )
+    assert not (tmp_path / "o.csv").exists()
 
 
 def test_prepare_pairs_has_no_use_for_a_third_column(tmp_path):

@@ -151,6 +151,21 @@ def test_row_writer_says_why_no_row_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def failing_rows():
+    yield ("a", "b")
+    raise DataError("line 2 is wrong")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [(failing_rows(), "line 2 is wrong"), ([("", "b")], "no row is left"), ([], "gives no row")],
+)
+def test_standard_output_gets_no_header_before_an_error(capsys, rows, message):
+    with pytest.raises(DataError, match=message):
+        write(rows, Path("-"), PAIR)
+    assert capsys.readouterr().out == ""
+
+
 def prepare(folder, **options):
     writer = RowWriter(RowOptions(output=folder / "out.txt", **options), SilentProgress())
     writer.write(

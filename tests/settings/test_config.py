@@ -61,6 +61,8 @@ def test_flag_spelling_is_accepted_as_a_key():
 
 def test_check_keys_turns_dashes_to_underscores():
     assert check_keys({"batch-size": 3}, ["batch_size"], place="r") == {"batch_size": 3}
+    with pytest.raises(ConfigError, match="r: the key batch_size occurs twice"):
+        check_keys({"batch-size": 3, "batch_size": 4}, ["batch_size"], place="r")
 
 
 @pytest.mark.parametrize(

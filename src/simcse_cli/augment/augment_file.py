@@ -8,6 +8,7 @@ import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
 from multiprocessing import get_context, parent_process
@@ -21,9 +22,10 @@ from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import build_manifest, open_rows, row_output
+from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO
@@ -38,10 +40,6 @@ _CHUNKS_WITHOUT_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
-COLUMNS = ("anchor", "positive")
-NEGATED_COLUMNS = (*COLUMNS, "hard_negative")
-TextRow = tuple[str, ...]
-"""An anchor and its positive; or the anchor twice, and its negation."""
 NumberedLine = tuple[int, str]
 
 
@@ -68,17 +66,21 @@ def augment_file(
     negates = any(step.method == Augmentation.NEGATE for step in steps)
     if negates and has_two_sides:
         raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
-    columns = NEGATED_COLUMNS if negates else COLUMNS
+    columns = POSITIONAL if negates else POSITIONAL[:2]
 
     # The preview comes first, and its sentences are written with the others.
     with row_output(output, columns, inputs=[source], force=options.force) as writing:
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
+        # Standard output gets its header only if there is a sentence.
+        head = _take_sentences(sentences, max(1, options.preview))
+        if not any(map(clean_text, head)):
+            found = f", only {len(head):,} blank lines" if head else ""
+            raise DataError(f"{name} has no sentences{found}")
+        sentences = chain(head, sentences)
         if options.preview:
-            head = _take_sentences(sentences, options.preview)
             show(list(_preview_rows(head, job, options.unit)))
-            sentences = chain(head, sentences)
         if options.output is None:
             return
 
@@ -92,9 +94,6 @@ def augment_file(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
         ) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
-            if not counts["rows"]:
-                found = f", only {counts['blank']:,} blank lines" if counts["blank"] else ""
-                raise DataError(f"{name} has no sentences{found}")
         _report(counts, name, writing.path, options.unit, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")
@@ -158,8 +157,11 @@ class AugmentJob:
     both_sides: bool = False
     negates: bool = False
 
-    def rows(self, lines: Sequence[NumberedLine]) -> list[TextRow]:
-        """Return the rows of numbered lines; the copies of a line follow each other."""
+    def rows(self, lines: Sequence[NumberedLine]) -> list[Row]:
+        """Return the rows of numbered lines; the copies of a line follow each other.
+
+        A row is an anchor and its positive; or the anchor twice, and its negation.
+        """
         anchors: list[str] = []
         places: list[tuple[int, int]] = []  # number of the line and of its copy, for each anchor
         for number, text in lines:
@@ -195,7 +197,7 @@ def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]
 
 def write_pairs(
     sentences: Iterable[str],
-    write: Callable[[TextRow], object],
+    write: Callable[[Row], object],
     job: AugmentJob,
     *,
     workers: int,
@@ -219,7 +221,7 @@ def write_pairs(
 
 
 _Chunk = tuple[int, list[str]]  # number of the first line, lines
-_Result = tuple[list[TextRow], Counter[str]]
+_Result = tuple[list[Row], Counter[str]]
 
 
 def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
@@ -248,6 +250,9 @@ def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterato
                 waiting.append(pool.submit(_work, chunk))
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            hint = "see why with --workers 1; if memory was short, take fewer --workers"
+            raise ConfigError("a worker process has ended", hint=hint) from error
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -293,7 +298,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
-        if sentence.strip():
+        if clean_text(sentence):
             count -= 1
         if count == 0:
             break

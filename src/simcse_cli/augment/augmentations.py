@@ -131,9 +131,8 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
     """Return the options of the step ``text``; its rate may be in ``options.rate`` instead."""
-    if user_step := parse_own(text):
-        source, typed_rate = user_step
-        rate = options.rate if typed_rate is None else typed_rate
+    if user_step := parse_own(text, options.rate):
+        source, rate = user_step
         return replace(options, method=source, rate=rate, model=None)
     # A built-in method is METHOD, METHOD:RATE or METHOD:RATE:RESOURCE.
     name, colon, settings = text.partition(":")
@@ -230,6 +229,26 @@ ON_TOKENS = {Augmentation.SHUFFLE: TokenShuffle, Augmentation.REPEAT: TokenRepea
 """The methods that training applies to sub-word ids."""
 
 
+def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return operators.mask_span(text, int(rate), rng)
+
+
+def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
+    return operators.crop_prefix_chars(text, rate)
+
+
+def _negated_text(text: str, rng: random.Random) -> str:
+    return negate(text)
+
+
+_TEXT_OPERATORS: dict[Augmentation, Callable[..., str]] = {
+    Augmentation.MASK_SPAN: _mask_span_text,
+    Augmentation.CROP_PREFIX_CHARS: _prefix_text,
+    Augmentation.NEGATE: _negated_text,
+}
+"""The methods on a whole text that need no resource."""
+
+
 def make_augmenter(
     method: Augmentation,
     rate: float | None = None,
@@ -251,12 +270,8 @@ def make_augmenter(
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
-    if method is Augmentation.MASK_SPAN:
-        return Augmenter(partial(_mask_span_text, **settings))
-    if method is Augmentation.NEGATE:
-        return Augmenter(_negated_text)
-    if method is Augmentation.CROP_PREFIX_CHARS:
-        return Augmenter(partial(_prefix_text, **settings))
+    if method in _TEXT_OPERATORS:
+        return Augmenter(partial(_TEXT_OPERATORS[method], **settings))
 
     # Refuse the two methods that need more; those that are left need WordNet.
     if method is Augmentation.REPEAT:
@@ -308,15 +323,3 @@ def _eda_text(text: str, rng: random.Random, *, rate: float, wordnet: WordNet) -
     if not words:
         return text
     return " ".join(operators.eda(words, rate, rng, wordnet))
-
-
-def _negated_text(text: str, rng: random.Random) -> str:
-    return negate(text)
-
-
-def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
-    return operators.crop_prefix_chars(text, rate)
-
-
-def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
-    return operators.mask_span(text, int(rate), rng)

@@ -66,9 +66,8 @@ WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation af
 @dataclass(frozen=True)
 class MaskedText:
     parts: list[WordParts]  # of every word
-    chosen: list[int]  # positions of the masked words, ascending
-    text: str  # with a mask token in each chosen place
-    mask_offsets: list[int]  # where in ``text`` the mask tokens begin
+    text: str  # with a mask token for each masked word
+    masks: list[tuple[int, int]]  # position of each masked word, and of its mask token in ``text``
 
 
 class _Place(NamedTuple):
@@ -76,6 +75,7 @@ class _Place(NamedTuple):
     token: int  # position in the row
     text: int  # number among all texts
     word: int  # position in the text
+    is_behind_space: bool
 
 
 def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> MaskedText:
@@ -86,17 +86,17 @@ def mask_words(text: str, rate: float, rng: random.Random, mask_token: str) -> M
     parts = [split_punctuation(word) for word in split_words(text)]
     eligible = [position for position, (_, word, _) in enumerate(parts) if word]
     n_masked = min(len(eligible), n_chosen(len(parts), rate))
-    chosen = sorted(rng.sample(eligible, n_masked))
-    masked = []
-    offsets = []
+    chosen = rng.sample(eligible, n_masked)
+    words = []
+    masks = []
     text_length = 0
     for position, (before, word, after) in enumerate(parts):
         if position in chosen:
-            offsets.append(text_length + len(before))
+            masks.append((position, text_length + len(before)))
             word = mask_token
-        masked.append(before + word + after)
-        text_length += len(masked[-1]) + 1  # with the space behind it
-    return MaskedText(parts, chosen, " ".join(masked), offsets)
+        words.append(before + word + after)
+        text_length += len(words[-1]) + 1  # with the space behind it
+    return MaskedText(parts, " ".join(words), masks)
 
 
 class MlmFiller:
@@ -145,7 +145,7 @@ class MlmFiller:
         lengths = list(map(len, rows))
         for batch in self._batches(lengths):
             places = list(_places(batch, masked, encoding))
-            candidates = self._candidates([rows[index] for index in batch], places, words)
+            candidates = self._candidates([rows[index] for index in batch], places)
             for place, tokens in zip(places, candidates, strict=True):
                 before, word, after = words[place.text][place.word]
                 new_word = match_case(word, self._first_other(word, tokens))
@@ -154,7 +154,7 @@ class MlmFiller:
         # A text without a masked word stays as it is, with its white space.
         filled = list(texts)
         for index, item in enumerate(masked):
-            if item.chosen:
+            if item.masks:
                 filled[index] = " ".join("".join(parts) for parts in words[index])
         return filled
 
@@ -184,14 +184,11 @@ class MlmFiller:
             yield batch
 
     def _candidates(
-        self,
-        rows: Sequence[Sequence[int]],
-        places: Sequence[_Place],
-        words: Sequence[Sequence[WordParts]],
+        self, rows: Sequence[Sequence[int]], places: Sequence[_Place]
     ) -> list[list[int]]:
         """Return the ids of the likeliest words for each place, best first.
 
-        ``rows`` are the token ids of a batch; ``words`` has the parts of each word of all texts.
+        ``rows`` are the token ids of a batch.
         """
         if not places:
             return []
@@ -208,9 +205,8 @@ class MlmFiller:
         # and right behind punctuation it may have any token that is a whole word.
         allowed = []
         for place in places:
-            punctuation, _, _ = words[place.text][place.word]  # before the word
-            is_behind_space = place.word > 0 and not punctuation
-            allowed.append(self._words_behind_space if is_behind_space else self._all_words)
+            words = self._words_behind_space if place.is_behind_space else self._all_words
+            allowed.append(words)
         scores = scores.masked_fill(~torch.stack(allowed).to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best
@@ -223,10 +219,12 @@ def _places(batch: Sequence[int], masked: Sequence[MaskedText], encoding: Any) -
     """
     for row, index in enumerate(batch):
         item = masked[index]
-        for word, offset in zip(item.chosen, item.mask_offsets, strict=True):
+        for word, offset in item.masks:
             token = encoding.char_to_token(index, offset)
             if token is not None:
-                yield _Place(row, token, index, word)
+                punctuation, _, _ = item.parts[word]  # before the word
+                is_behind_space = word > 0 and not punctuation
+                yield _Place(row, token, index, word, is_behind_space)
 
 
 def _whole_words(tokenizer: Any, tokens: Sequence[str]) -> list[str]:

@@ -76,6 +76,6 @@ class AugmentOptions(TableOptions):
         # A step is METHOD:RATE:RESOURCE, or FILE.py:FUNCTION:RATE, which names no resource.
         for part in self.method.lower().split("+"):
             name, _, settings = part.strip().partition(":")
-            if name == Augmentation.MLM or (":" in settings and not name.endswith(".py")):
+            if name.rstrip() == Augmentation.MLM or (":" in settings and not name.endswith(".py")):
                 return True
         return False

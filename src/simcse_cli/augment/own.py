@@ -9,8 +9,10 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
+from simcse_cli.data.text import clean_text
 from simcse_cli.errors import ConfigError
 from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
 from simcse_cli.settings.choices import Augmentation
@@ -35,13 +37,16 @@ class OwnOperator:
             raise ConfigError(
                 f"{_PLACE} {self.source}: returned {type(changed).__name__}, need a text"
             )
+        if not changed.isprintable():
+            return clean_text(changed)  # a tab or a line end would break a row of TSV
         return changed
 
 
-def parse_own(text: str) -> tuple[str, float | None] | None:
+def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
     """Return the name and rate of a step that is a user's function; None for all other steps.
 
-    A built-in method of the same name comes before the function of a package.
+    ``rate`` is that of a step which names none. A built-in method of the same name comes before the
+    function of a package.
     """
     in_file = _IN_FILE.fullmatch(text)
     if in_file is not None:
@@ -52,7 +57,7 @@ def parse_own(text: str) -> tuple[str, float | None] | None:
             return None
     function = find_function(source)  # a wrong name is an error now, before the work begins
     try:
-        rate = float(number) if number else None
+        rate = float(number) if number else rate
     except ValueError:
         raise ConfigError(
             f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
@@ -79,11 +84,15 @@ def _check_arguments(function: Callable[..., str], source: str, rate: float | No
         ) from None
 
 
+# Looking through the installed packages takes longer than changing a hundred texts.
+_in_package = cache(partial(entry_point, _ENTRY_POINTS))
+
+
 def find_function(source: str) -> Callable[..., str]:
     if names_code(source):
         function = load_code(source, _PLACE)
     else:
-        function = entry_point(_ENTRY_POINTS, source)
+        function = _in_package(source)
     if not callable(function):
         raise ConfigError(f"{_PLACE} {source}: is no function", hint="def NAME(text, rng, rate)")
     return function  # type: ignore[no-any-return]

@@ -10,11 +10,13 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
 from simcse_cli.errors import DataError
+from simcse_cli.files.schema import foreign_format
 
 INSTALL_HINT = (
     "install the files (Debian, Ubuntu: apt install wordnet-base), or unpack WNdb-3.0.tar.gz of "
@@ -132,11 +134,12 @@ class WordNet:
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
             return ()
-        # The second field is synset_cnt; the last synset_cnt fields are offsets.
-        fields = entry.split()
-        n_synsets = int(fields[1])
-        offsets = map(int, fields[-n_synsets:])
-        return tuple(self._synset_words(pos, offset) for offset in offsets)
+        with self._reading():
+            # The second field is synset_cnt; the last synset_cnt fields are offsets.
+            fields = entry.split()
+            n_synsets = int(fields[1])
+            offsets = map(int, fields[-n_synsets:])
+            return tuple(self._synset_words(pos, offset) for offset in offsets)
 
     def _synset_words(self, pos: Pos, offset: int) -> tuple[str, ...]:
         """Return the words of the synset that starts at byte ``offset`` of the data file."""
@@ -185,7 +188,7 @@ class WordNet:
         """The base forms of each irregular form, by part of speech."""
         exceptions: dict[Pos, dict[str, tuple[str, ...]]] = {}
         for pos, ending in _FILE_ENDING.items():
-            lines = map(str.split, self._lines(f"{ending}.exc"))
+            lines = filter(None, map(str.split, self._lines(f"{ending}.exc")))
             exceptions[pos] = {form: tuple(bases) for form, *bases in lines if bases}
         return exceptions
 
@@ -203,12 +206,18 @@ class WordNet:
     def _tag_counts(self) -> dict[tuple[str, Pos], int]:
         """How often each lemma is tagged as each part of speech, summed over its senses."""
         counts: dict[tuple[str, Pos], int] = defaultdict(int)
-        for line in self._lines("cntlist.rev"):
-            sense_key, _, count = line.split()
-            lemma, _, sense = sense_key.partition("%")
-            pos = _SENSE_KEY_POS[sense[0]]
-            counts[lemma, pos] += int(count)
+        with self._reading():
+            for line in self._lines("cntlist.rev"):
+                sense_key, _, count = line.split()
+                lemma, _, sense = sense_key.partition("%")
+                pos = _SENSE_KEY_POS[sense[0]]
+                counts[lemma, pos] += int(count)
         return counts
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Turn any error of a damaged file into a DataError."""
+        what = "the files of a WordNet release as they are"
+        return foreign_format(self.directory, what, hint=INSTALL_HINT)
 
     def _lines(self, name: str) -> Iterator[str]:
         """Yield the lines of a file; none if it is missing, as some files are optional."""

@@ -100,6 +100,8 @@ class Given:
         may name several columns. ``beside`` are columns that are read for something else, such as
         ids.
         """
+        if self.keep_labels:
+            raise UsageError("has no use for single texts, only for pairs", option="--keep-label")
         given = replace(self, roles=("text",), beside=beside)
         if text is not None:
             return replace(given, option="--text", template=Template.parse(text))

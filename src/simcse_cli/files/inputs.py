@@ -61,6 +61,11 @@ def _near(path: Path) -> str | None:
     return None
 
 
+def is_stream(path: Path | str) -> bool:
+    """Tell whether an input is standard input or a pipe, which can be read only once."""
+    return str(path) == STDIO or Path(path).is_fifo()
+
+
 def is_remote(path: Path | str) -> bool:
     """Tell whether a path is an address of S3, Google Cloud Storage, Azure, or ``file://``."""
     return _REMOTE.match(str(path)) is not None

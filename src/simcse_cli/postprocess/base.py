@@ -5,6 +5,7 @@ object, and the names of learned values end in ``_``.
 """
 
 from abc import ABC, abstractmethod
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,7 +19,6 @@ _BLOCK_ROWS = 16_384
 
 class PostProcessor(ABC):
     name: ClassVar[Postprocess]
-    parameters: ClassVar[tuple[str, ...]]  # names of the constructor's parameters
     # Names of the learned arrays: the mean ``(D,)``, then a matrix of D rows, then others.
     learned: ClassVar[tuple[str, ...]]
     n_features_in_: int
@@ -44,7 +44,8 @@ class PostProcessor(ABC):
         """
 
     def settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.parameters}
+        """Return the arguments of the constructor, which are attributes of the same names."""
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
 
     def state(self) -> dict[str, Array]:
         return {name: getattr(self, f"{name}_") for name in self.learned}

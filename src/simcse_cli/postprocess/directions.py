@@ -21,7 +21,6 @@ class _DirectionRemoval(base.PostProcessor):
     ``(D, M)``. x' is orthogonal to each of these columns.
     """
 
-    parameters: ClassVar = ("n_directions",)
     learned: ClassVar = ("mean", "directions")
     is_centred: ClassVar[bool]  # whether the mean is subtracted before the directions are computed
 

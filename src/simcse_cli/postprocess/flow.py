@@ -161,15 +161,6 @@ class BertFlow(PostProcessor):
     """
 
     name: ClassVar[Postprocess] = Postprocess.FLOW
-    parameters: ClassVar = (
-        "levels",
-        "depth",
-        "width",
-        "learning_rate",
-        "epochs",
-        "batch_size",
-        "seed",
-    )
 
     def __init__(
         self,

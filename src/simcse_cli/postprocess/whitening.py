@@ -32,7 +32,6 @@ class Whitening(base.PostProcessor):
     """
 
     name: ClassVar[Postprocess] = Postprocess.WHITENING
-    parameters: ClassVar = ("k", "eigenvalue_floor")
     learned: ClassVar = ("mean", "projection", "eigenvalues")
 
     def __init__(self, k: int | None = None, *, eigenvalue_floor: float = 1e-10) -> None:

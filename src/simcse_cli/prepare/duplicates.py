@@ -6,11 +6,10 @@ The output lists these texts, or it is the file without them.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.data.formats import FileFormat
+from simcse_cli.data.formats import FileFormat, source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
@@ -21,7 +20,7 @@ from simcse_cli.data.writers import build_manifest, open_rows, output_format, ro
 from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.atomic import check_output
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import STDIO, is_stream
 from simcse_cli.prepare.finders import (
     ExactFinder,
     Finder,
@@ -71,9 +70,9 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     if str(options.output) != STDIO:
         check_output(options.output, force=options.force)  # before hours of encoding
     for path in filter(None, (source, options.against)):
-        if path == STDIO:
+        if is_stream(path):
             hint = "write it into a file first: cat > texts.txt"
-            raise DataError("standard input cannot be read twice", hint=hint)
+            raise DataError(f"{source_name(path)} cannot be read twice", hint=hint)
 
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
@@ -83,19 +82,18 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         columns = _TEXT_COLUMN if table.reading.is_text else table.reading.grid.names
     form = output_format(options.output, columns)
     # Number the texts of both files, beginning with the older file, whose texts are always kept.
-    source_texts = _Texts.read(source, given, options.id_column)
-    older = None
+    new = _Texts.read(source, given, options.id_column)
+    older = _Texts("", [], [])
     if options.against is not None:
         older = _Texts.read(options.against, given, options.id_column)
-    parts = [source_texts] if older is None else [older, source_texts]
-    texts = list(chain.from_iterable(part.texts for part in parts))
-    n_older = len(texts) - len(source_texts.texts)
+    texts = [*older.texts, *new.texts]
+    n_older = len(older.texts)
 
     # If both files have a text with the same id, one of the two texts is passed over.
     passed_over: set[int] = set()
-    if older is not None and options.id_column is not None:
-        passed_over = _passed_over(older, source_texts)
-        _tell_shared_ids(len(passed_over), older, source_texts, progress)
+    if options.id_column is not None:
+        passed_over = _passed_over(older, new)
+        _tell_shared_ids(len(passed_over), older, new, progress)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
     n_known = sum(number < n_older for number in filled)  # texts of the older file
     order = _in_order(filled, n_known, texts, options.keep)
@@ -104,7 +102,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     for number, kind, match in find_duplicates(order, texts, finders, n_known):
         found[number] = kind, match
 
-    result = _Result(source_texts, parts, n_older, found)
+    result = _Result(older, new, found)
     rows = result.pairs() if options.keep is None else result.kept(table, form)
     _write(source, options, columns, rows, result)
     progress.info(f"{source}: {result.summary()}")
@@ -185,13 +183,12 @@ def _finders(
 class _Result:
     """The duplicates that were found; ``found`` maps the number of a text to what it repeats.
 
-    ``parts`` are the older file, if there is one, and the source. The ``n_older`` texts of the
-    older file have the first numbers, and those of the source follow.
+    The texts of the older file have the first numbers, and those of the source, the new file,
+    follow.
     """
 
-    source_texts: _Texts
-    parts: Sequence[_Texts]
-    n_older: int
+    older: _Texts
+    new: _Texts
     found: dict[int, FoundText]
 
     def pairs(self) -> Iterator[tuple[str, ...]]:
@@ -204,12 +201,11 @@ class _Result:
 
     def _place(self, number: int) -> tuple[str, str, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
-        if number < self.n_older:
-            part = self.parts[0]
-            row = number
-        else:
-            part = self.source_texts
-            row = number - self.n_older
+        part = self.older
+        row = number
+        if row >= len(part.texts):
+            row -= len(part.texts)
+            part = self.new
         return part.name, str(row + 1), part.ids[row], part.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
@@ -223,7 +219,7 @@ class _Result:
         as_it_is = is_json_lines and table.is_json
         is_cleaned = form is FileFormat.TSV or (form is FileFormat.TEXT and not table.is_text)
         rows = table.json_values() if as_it_is else table.values()
-        for number, row in enumerate(rows, start=self.n_older):
+        for number, row in enumerate(rows, start=len(self.older.texts)):
             if number in self.found:
                 continue
             if as_it_is:
@@ -240,7 +236,7 @@ class _Result:
         return {kind: counted[kind] for kind in DuplicateKind if counted[kind]}
 
     def summary(self) -> str:
-        texts = self.source_texts.texts
+        texts = self.new.texts
         n_empty = texts.count("")
         line = f"{len(self.found):,} of {len(texts):,} rows repeat another"
         if self.counts:
@@ -275,7 +271,7 @@ def _write(
             outputs=[(complete, n_written)],
             settings=settings,
             seed=None,
-            counts={"read": len(result.source_texts.texts), "written": n_written} | result.counts,
+            counts={"read": len(result.new.texts), "written": n_written} | result.counts,
         )
 
     with (

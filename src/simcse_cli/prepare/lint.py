@@ -7,11 +7,12 @@ function words of seven languages, and those of other texts by script.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
+from typing import Any
 
 from simcse_cli.data.formats import InputPath, cells_in_text
 from simcse_cli.data.given import Given, parse_columns
@@ -21,6 +22,7 @@ from simcse_cli.data.kinds import cell_text, is_missing, list_items, to_number
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
+from simcse_cli.data.sides import SET
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
 from simcse_cli.data.training_file import iter_training_rows
@@ -30,6 +32,7 @@ from simcse_cli.prepare.options import LintFileOptions
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
+from simcse_cli.settings.declare import refuse_unused
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """A function that counts the sub-words of each text, including special tokens."""
@@ -108,6 +111,19 @@ class Finding:
     file: str | None = None
 
 
+class _Tally:
+    """Counts rows by what they hold, and keeps the number and the text of the first of each."""
+
+    def __init__(self) -> None:
+        self.n_rows: Counter[Any] = Counter()
+        self.first: dict[Any, tuple[int, str]] = {}
+
+    def add(self, what: Hashable, number: int, row: Row) -> None:
+        self.n_rows[what] += 1
+        if what not in self.first:
+            self.first[what] = (number, _example(row))
+
+
 class Linter:
     """Count the rows that each check finds.
 
@@ -120,28 +136,21 @@ class Linter:
         self.count_tokens = count_tokens
         self.max_length = max_length
         self.n_rows = 0
-
-        # For each check: how many rows it found, and the number and text of the first of them.
-        self._found: Counter[str] = Counter()
-        self._first: dict[str, tuple[int, str]] = {}
-        # The same for each set of languages that rows are in.
-        self._spoken: Counter[frozenset[str]] = Counter()
-        self._first_spoken: dict[frozenset[str], tuple[int, str]] = {}
+        self._found = _Tally()  # by check
+        self._spoken = _Tally()  # by the set of languages in a row
 
         # Digests of whole rows, of rows with two columns exchanged, and of single texts.
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
         self._pending: list[Row] = []  # rows whose tokens are not yet counted
-        self._files: list[tuple[int, str]] = []  # the number of rows before each file, its name
-        self.tables: list[Table] = []
+        self.files: list[tuple[int, Table]] = []  # each file with the number of rows before it
         # What separates cells in the lines of a text file, or None if the lines have no cells.
         self._separator: str | None = None
 
     def open_file(self, table: Table) -> None:
         """Begin a file; how it is read will be shown above the findings."""
-        self._files.append((self.n_rows, table.name))
-        self.tables.append(table)
+        self.files.append((self.n_rows, table))
         self._separator = None
         if table.is_text:
             rows = table.reading.grid.first_rows(SAMPLE_ROWS)
@@ -158,8 +167,7 @@ class Linter:
         self.n_rows += 1
         languages = frozenset(filter(None, map(guess_language, row)))
         if languages:
-            self._spoken[languages] += 1
-            self._first_spoken.setdefault(languages, (self.n_rows, _example(row)))
+            self._spoken.add(languages, self.n_rows, row)
 
         # A fault that several texts of a row have counts once.
         faults = set[Check]()
@@ -171,7 +179,7 @@ class Linter:
             self._note(Check.CELLS_AS_TEXT, row)
         if len(row) > 1:
             self._check_pair(row)
-        elif self.tables:
+        elif self.files:
             # Only `prepare lint` opens tables; other commands do not remember single texts.
             self._check_repeated(row)
         if self.count_tokens is not None:
@@ -185,10 +193,10 @@ class Linter:
         self._find_mix()
         findings = []
         for check in Check:
-            n_rows = self._found[check]
+            n_rows = self._found.n_rows[check]
             if not n_rows:
                 continue
-            number, example = self._first[check]
+            number, example = self._found.first[check]
             share = n_rows / self.n_rows
             first_row, file = self._place(number)
             findings.append(Finding(check, n_rows, share, first_row, example, file))
@@ -196,29 +204,29 @@ class Linter:
 
     def _place(self, number: int) -> tuple[int, str | None]:
         """Return the number of a row in its file, and the file, from its number over all files."""
-        for n_before, file in reversed(self._files):
+        for n_before, table in reversed(self.files):
             if n_before < number:
-                return number - n_before, file
+                return number - n_before, table.name
         return number, None
 
     def _find_mix(self) -> None:
         """Note the rows with a language other than the most frequent one."""
         rows_by_language = Counter[str]()
-        for spoken, n_rows in self._spoken.items():
-            for language in spoken:
+        for spoken, n_rows in self._spoken.n_rows.items():
+            for language in sorted(spoken):  # of two equally frequent ones, always the same
                 rows_by_language[language] += n_rows
         main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
         # The sets of languages that are not just the main language.
-        others = [spoken for spoken in self._spoken if spoken - {main}]
+        others = [spoken for spoken in self._spoken.n_rows if spoken - {main}]
         if others:
-            self._found[Check.LANGUAGE_MIX] = sum(self._spoken[spoken] for spoken in others)
-            self._first[Check.LANGUAGE_MIX] = min(self._first_spoken[spoken] for spoken in others)
+            n_rows = sum(self._spoken.n_rows[spoken] for spoken in others)
+            self._found.n_rows[Check.LANGUAGE_MIX] = n_rows
+            first = min(self._spoken.first[spoken] for spoken in others)
+            self._found.first[Check.LANGUAGE_MIX] = first
 
-    def _note(self, check: Check, row: Row, number: int | None = None) -> None:
-        """Count a row that a check has found; by default, it is the row that was read last."""
-        self._found[check] += 1
-        if check not in self._first:
-            self._first[check] = (self.n_rows if number is None else number, _example(row))
+    def _note(self, check: Check, row: Row) -> None:
+        """Count a row that a check has found; it is the row that was read last."""
+        self._found.add(check, self.n_rows, row)
 
     def _check_repeated(self, row: Row) -> None:
         digest = digest_keys([match_key(row[0])])
@@ -262,7 +270,7 @@ class Linter:
         for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
             row_lengths = islice(lengths, len(row))
             if max(row_lengths) > self.max_length:
-                self._note(Check.TRUNCATED, row, number)
+                self._found.add(Check.TRUNCATED, number, row)
 
 
 def _faults_of(text: str) -> set[Check]:
@@ -303,20 +311,18 @@ def guess_language(text: str) -> str | None:
     if not text.isascii():
         scripts = Counter(_script(character) for character in text if character.isalpha())
         for script, count in scripts.items():
-            if script != "Latin" and 2 * count > scripts.total():
-                return _language_of(script, text)
+            if script == "Latin" or 2 * count <= scripts.total():
+                continue
+            # Ideographs with kana among them are Japanese.
+            if script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text):
+                return "Japanese"
+            return script
     known_words = _LANGUAGES_OF.keys() & words(text)
     n_words = Counter(dict.fromkeys(_FUNCTION_WORDS, 0))  # by language
     for word in known_words:
         n_words.update(_LANGUAGES_OF[word])
     (best, n_best), (_, n_next) = n_words.most_common(2)
     return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
-
-
-def _language_of(script: str, text: str) -> str:
-    """Return the script of a text, or ``Japanese`` for a text of ideographs that has kana too."""
-    is_japanese = script == "CJK" and any("\u3041" <= letter <= "\u30ff" for letter in text)
-    return "Japanese" if is_japanese else script
 
 
 @lru_cache(maxsize=4096)
@@ -335,6 +341,7 @@ def lint_files(
     progress: Progress,
 ) -> Linter:
     """Check every row of the files; return the linter, which holds what it has found."""
+    refuse_unused(options, ["keep_label"], "has no use here: rows of every label are checked")
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
@@ -354,29 +361,17 @@ def lint_files(
 def training_rows(table: Table) -> Iterator[Row]:
     """Yield the rows that training would read, and those that it would skip for their label.
 
-    A row with lists of texts in its cells gives all rows that training makes of it.
+    A row with lists of texts in its cells gives all rows that training makes of it. Columns that no
+    job recognises are taken as they are.
     """
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
-    if any(map(table.is_list, places)):
+    is_recognised = not {*POSITIONAL, "text", SET}.isdisjoint(roles)
+    if is_recognised and any(map(table.is_list, places)):
         yield from (row for _, row in iter_training_rows(table))
         return
     for _, cells in table.rows(*roles):
         yield tuple(map(cell_text, cells))
-
-
-@dataclass(frozen=True)
-class TableFacts:
-    """How a file is read: its header, its columns with their kinds, and its first rows.
-
-    ``jobs`` says for each job what the job would take from the file.
-    """
-
-    file: str
-    header: str
-    columns: tuple[dict[str, str], ...]
-    jobs: tuple[dict[str, str], ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 # The commands that stand for each job.
@@ -389,8 +384,11 @@ _JOBS = {
 }
 
 
-def reading_facts(table: Table) -> TableFacts:
-    """Return how a table is read, and for each job which columns it takes or what it asks."""
+def _reading_facts(table: Table) -> dict[str, Any]:
+    """Return how a table is read: its header, its columns with their kinds, and its first rows.
+
+    ``jobs`` says for each job which columns it takes, or what it asks.
+    """
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
@@ -403,8 +401,8 @@ def reading_facts(table: Table) -> TableFacts:
         taken = _taken(table, job)
         if taken is not None:
             jobs.append({"commands": commands, "takes": taken})
-    rows = tuple(map(tuple, grid.first_rows()))
-    return TableFacts(table.name, header, tuple(columns), tuple(jobs), rows)
+    rows = grid.first_rows()
+    return {"file": table.name, "header": header, "columns": columns, "jobs": jobs, "rows": rows}
 
 
 def _taken(table: Table, job: Job) -> str | None:
@@ -437,7 +435,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
-    readings = list(map(reading_facts, linter.tables))
+    readings = [_reading_facts(table) for _, table in linter.files]
     found_by_check = {finding.check: asdict(finding) for finding in linter.findings()}
     nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []
@@ -460,23 +458,23 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
         "inputs": list(sources),
         "n_rows": linter.n_rows,
         "findings": list(found_by_check.values()),
-        "readings": [asdict(reading) for reading in readings],
+        "readings": readings,
     }
     return Outcome(reports, payload)
 
 
-def _reading_reports(facts: TableFacts) -> list[Report]:
+def _reading_reports(facts: dict[str, Any]) -> list[Report]:
     """Return a table of the columns of a file, and a table of what each job would take."""
     # A column of the file is a row of the table, with the cells of the first rows of the file.
-    row_names = [f"row {n}" for n in range(1, len(facts.rows) + 1)]
+    row_names = [f"row {n}" for n in range(1, len(facts["rows"]) + 1)]
     rows = []
-    for place, column in enumerate(facts.columns):
-        cells = [shorten(row[place], 40) for row in facts.rows]
+    for place, column in enumerate(facts["columns"]):
+        cells = [shorten(row[place], 40) for row in facts["rows"]]
         named_cells = dict(zip(row_names, cells, strict=True))
         rows.append({"number": str(place + 1), **column, **named_cells})
     shown = columns("number", "column", "kind", *row_names, number="#")
-    reports = [Report(f"{facts.file} (header: {facts.header})", shown, rows)]
-    if facts.jobs:
+    reports = [Report(f"{facts['file']} (header: {facts['header']})", shown, rows)]
+    if facts["jobs"]:
         taken = columns("commands", "takes")
-        reports.append(Report("What the commands take", taken, list(facts.jobs)))
+        reports.append(Report("What the commands take", taken, facts["jobs"]))
     return reports

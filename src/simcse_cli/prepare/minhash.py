@@ -84,11 +84,13 @@ class NearIndex:
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
-        # ``hashed`` is ``(hashes, all shingles)``, ``smallest`` is ``(hashes, texts)``. Products
-        # overflow on purpose: they are taken modulo 2**64. Only their high bits depend on all bits
-        # of a shingle, so the low 32 bits are cut off.
-        hashed = (self._factors[:, None] * joined + self._offsets[:, None]) >> np.uint64(32)
-        smallest = np.minimum.reduceat(hashed, starts, axis=1)
+        # One hash after the other, which takes little memory. Products overflow on purpose: they
+        # are taken modulo 2**64. Only their high bits depend on all bits of a shingle, so the low
+        # 32 bits are cut off.
+        smallest = np.empty((len(self._factors), len(texts)), dtype=np.uint64)
+        for number, (factor, offset) in enumerate(zip(self._factors, self._offsets, strict=True)):
+            hashed = (factor * joined + offset) >> np.uint64(32)
+            np.minimum.reduceat(hashed, starts, out=smallest[number])
         # The key of a band is a hash: the sum of its values, each times a random factor. The number
         # of the band is mixed into the high bits, so that bands with equal sums have different
         # keys.

@@ -32,7 +32,7 @@ from simcse_cli.encoding.units import Units, unit_vectors
 from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
-from simcse_cli.files.inputs import STDIO, Inputs, read_json
+from simcse_cli.files.inputs import Inputs, is_stream, read_json
 from simcse_cli.files.output import work_folder
 from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.models.checkpoint import load_for_encoding
@@ -65,7 +65,6 @@ def prepare_hard_negatives(
     search = NegativeSearch(inputs, given, options, writer.progress)
     index = None if options.index is None else str(options.index)
     settings = {
-        "model": pinned(options.model, options.revision),
         "columns": options.columns,
         "range": options.ranks,
         "margin": search.limits.margin,
@@ -86,12 +85,10 @@ def prepare_hard_negatives(
 
 def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     """Write the pairs of nearest texts in one corpus, the nearest pair first."""
-    settings = {
-        "model": pinned(options.model, options.revision),
-        "paraphrases": True,
-        **chosen(options, "columns", "top_k", "max_pairs", "min_score", "max_score"),
-    }
-    mine = partial(_paraphrase_rows, inputs, options, writer.progress)
+    names = ("columns", "top_k", "max_pairs", "min_score", "max_score")
+    settings = {"paraphrases": True, **chosen(options, *names)}
+    given = Given.of(options, progress=writer.progress).of_texts(options.columns)
+    mine = partial(_paraphrase_rows, inputs, given, options, writer.progress)
     _mine("pairs", inputs, POSITIONAL[:2], options, settings, mine, writer)
 
 
@@ -188,10 +185,10 @@ Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    """Raise UsageError if an input or the output is ``-``, the standard stream."""
+    """Raise UsageError if an input or the output is ``-``, the standard stream, or a pipe."""
     paths_by_option = {"--output": [str(options.output)], "INPUT": sources}
     for option, paths in paths_by_option.items():
-        if STDIO in paths:
+        if any(map(is_stream, paths)):
             what = "mining reads its input several times and saves its progress beside its output"
             raise UsageError(f"{what}: need files", option=option)
 
@@ -219,7 +216,12 @@ def _mine(
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
     precision = resolve_precision(options.precision, encoder.device)
-    settings = settings | {"model_digest": encoder.digest, "precision": precision.value}
+    settings = {
+        "model": pinned(options.model, options.revision),
+        **settings,
+        "model_digest": encoder.digest,
+        "precision": precision.value,
+    }
     facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
     facts |= chosen(options, *_READING)
     if is_finished:
@@ -234,14 +236,8 @@ def _mine(
             writer.progress.info(f"{options.output} is already finished")
             return
         rows, counts = mine(encoder, work)
-        checked_rows = _require_unchanged_after(rows, files)
-        writer.write(kind, checked_rows, columns, inputs=sources, settings=settings, corpus=counts)
-
-
-def _require_unchanged_after(rows: Iterable[Row], files: Inputs) -> Iterator[Row]:
-    """Yield the rows, then raise DataError if a file has changed since it was first read."""
-    yield from rows
-    files.require_unchanged()
+        files.require_unchanged()  # from here on, the writer watches them
+        writer.write(kind, rows, columns, inputs=sources, settings=settings, corpus=counts)
 
 
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
@@ -495,7 +491,7 @@ class NegativeSearch:
 
     def rows(self) -> Iterator[Row]:
         """Yield for each pair a row with each negative of its anchor."""
-        # A changed file may now have more or fewer pairs; `_mine` raises the error for that.
+        # A changed file may now have more or fewer pairs; the writer raises the error for that.
         for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
             for row in negatives.tolist():
                 if row >= 0:
@@ -525,14 +521,13 @@ _FOUND_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
 
 def _paraphrase_rows(
     inputs: Sequence[str],
+    given: Given,
     options: PairOptions,
     progress: Progress,
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
     """Return the pairs of nearest texts and counts; texts with the same match key count as one."""
-    given = Given.of(options, progress=progress).of_texts(options.columns)
-
     # The first text of each match key is stored and encoded.
     _, keys = _digests(_clean_texts(inputs, given))
     is_new, _ = _number(keys)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from simcse_cli.data.formats import InputPath
-from simcse_cli.data.given import NOTHING_GIVEN, Given
+from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.table import Table
@@ -45,11 +45,7 @@ class DocumentCounts:
 
 
 def iter_documents(
-    sources: Sequence[InputPath],
-    given: Given = NOTHING_GIVEN,
-    *,
-    split: bool = False,
-    counts: DocumentCounts | None = None,
+    sources: Sequence[InputPath], given: Given, *, split: bool, counts: DocumentCounts
 ) -> Iterator[Iterator[str]]:
     """Yield each document as an iterator over its sentences, to be exhausted before the next.
 
@@ -57,7 +53,6 @@ def iter_documents(
     lines are the sentences. With ``split``, every line is split into sentences by rule. The end of
     a source ends a document.
     """
-    counts = counts or DocumentCounts()
     for source in sources:
         table = Table(source, Job.TEXTS, given)
         for lines in _documents(table):

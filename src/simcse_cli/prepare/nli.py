@@ -17,9 +17,11 @@ from simcse_cli.data.writers import Row
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
+from simcse_cli.settings.declare import refuse_unused
 
 
 def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -> None:
+    refuse_unused(options, ["keep_label"], "has no use here: --positive chooses by label")
     sources = [*inputs, *(options.anli or [])]
     counts = NliCounts()
     kinds: dict[str, Any] = {"positive": options.positive, "hard_negative": options.hard_negative}

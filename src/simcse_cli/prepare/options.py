@@ -10,6 +10,13 @@ from simcse_cli.settings.declare import SEED_RANGE, columns_setting, setting, se
 from simcse_cli.settings.tables import TEXT_PER_HELP, TableOptions, TextOptions
 
 _mining = partial(setting, group="Mining")
+_near_threshold = partial(
+    setting,
+    0.7,
+    "Share of words and word pairs that near duplicates have in common.",
+    min=0.3,
+    max=1.0,
+)
 _PAIR = "anchor=A,positive=B"
 
 
@@ -43,13 +50,7 @@ class RowOptions(LintOptions):
     dedup: choices.Dedup | None = setting(
         None, "Drop repeated rows: exact (up to case, spacing, punctuation) or near (MinHash)."
     )
-    near_threshold: float = setting(
-        0.7,
-        "Share of words and word pairs that near duplicates have in common.",
-        min=0.3,
-        max=1.0,
-        needs="dedup=near|leak_near",
-    )
+    near_threshold: float = _near_threshold(needs="dedup=near|leak_near")
     check_leak: Path | None = setting(
         None, "SentEval folder: report which of its sentences occur in the rows.", metavar="FOLDER"
     )
@@ -151,13 +152,13 @@ class PairOptions(MiningOptions):
     flickr30k: bool = setting(
         False,
         "The inputs are captions: pair every two of an image.",
-        excludes=("parallel", "columns"),
+        excludes=("parallel", "columns", "header", "separator", "keep_label"),
         because="which pairs captions",
     )
     parallel: bool = setting(
         False,
         "The inputs are two text files with matching lines.",
-        excludes=("columns",),
+        excludes=("columns", "header", "separator", "keep_label"),
         because="which reads two text files",
     )
     columns: str | None = columns_setting(
@@ -185,13 +186,7 @@ class DuplicateOptions(TextOptions, ModelOptions):
         max=1.0,
         needs="kind~meaning",
     )
-    near_threshold: float = setting(
-        0.7,
-        "Share of words and word pairs that near duplicates have in common.",
-        min=0.3,
-        max=1.0,
-        needs="kind~near",
-    )
+    near_threshold: float = _near_threshold(needs="kind~near")
     against: str | None = setting(
         None, "Older file whose texts count as well, and are kept.", metavar="FILE", is_input=True
     )

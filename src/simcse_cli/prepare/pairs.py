@@ -17,7 +17,7 @@ from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import is_stream
 from simcse_cli.files.streams import iter_lines
 from simcse_cli.prepare.options import HardNegativeOptions, PairOptions
 from simcse_cli.prepare.rows import RowWriter, chosen
@@ -167,8 +167,8 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
     # The first line shows which character separates the columns. It is not read from other formats,
-    # which are tables, nor from stdin, which cannot be read twice.
-    can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and str(source) != STDIO
+    # which are tables, nor from stdin and pipes, which cannot be read twice.
+    can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and not is_stream(source)
     first = next(_lines(source, encoding), "") if can_peek else ""
     if "\t" in first:
         cut = partial(str.split, sep="\t", maxsplit=1)

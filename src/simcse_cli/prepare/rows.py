@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -117,21 +118,26 @@ class RowWriter:
             )
             return facts if corpus is None else facts | {"corpus": vars(corpus)}
 
-        # An error inside this block, also one of ``_require_good``, leaves no output.
+        # An error inside this block, also one of ``_require_faultless``, leaves no output.
         with (
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
-            open_rows(output, columns, manifest) as write,
             self.progress.task("rows written") as task,
         ):
-            for row in kept:
-                write(row)
-                task.advance()
-                if options.overlap:
-                    result.overlap.add(row[0], row[1])
-            result.findings = linter.findings()
-            if self._leak is not None:
-                result.leaks = self._leak.result()
-            _require_good(result, strict=options.strict)
+            # Standard output gets its header only if there is a row for it.
+            first = list(islice(kept, 1))
+            if not first:
+                raise _no_row(result.counts)
+            with open_rows(output, columns, manifest) as write:
+                for row in chain(first, kept):
+                    write(row)
+                    task.advance()
+                    if options.overlap:
+                        result.overlap.add(row[0], row[1])
+                result.findings = linter.findings()
+                if self._leak is not None:
+                    result.leaks = self._leak.result()
+                if options.strict:
+                    _require_faultless(result.findings)
 
         # Tell the user.
         if corpus is not None and (summary := corpus.summary()):
@@ -171,21 +177,20 @@ def shared_settings(options: RowOptions) -> dict[str, Any]:
     return shared
 
 
-def _require_good(result: RowResult, *, strict: bool) -> None:
-    """Raise DataError if no row is left, or if lint found a fault and ``strict`` is true."""
-    counts = result.counts
-    if not counts.kept:
-        if not counts.read:
-            raise DataError("the input gives no row", hint="look at it with simcse prepare lint")
-        what = f"no row is left of {counts.read:,}"
-        reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
-        if reasons:
-            what += f" (dropped: {', '.join(reasons)})"
-        raise DataError(what, hint="check the input and the filter options")
-    found_faults = faults(result.findings)
-    if strict and found_faults:
+def _no_row(counts: filters.RowCounts) -> DataError:
+    """Return the error for an input of which no row is left."""
+    if not counts.read:
+        return DataError("the input gives no row", hint="look at it with simcse prepare lint")
+    reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
+    what = f"no row is left of {counts.read:,} (dropped: {', '.join(reasons)})"
+    return DataError(what, hint="check the input and the filter options")
+
+
+def _require_faultless(findings: Sequence[Finding]) -> None:
+    """Raise DataError if lint found a fault."""
+    if found_faults := faults(findings):
         raise DataError(
-            f"lint found {list_findings(found_faults)}; nothing was written because of --strict",
+            f"lint found {list_findings(found_faults)}, which --strict refuses",
             hint="correct the input, or leave out --strict to have the findings only reported",
         )
 

@@ -87,7 +87,7 @@ Declared = dict[str, tuple[Field[Any], Setting]]
 
 def settings_of(group: Any) -> Declared:
     """Return the settings of a dataclass by name; inherited ones come last."""
-    return _settings_of(group)
+    return _settings_of(group)  # which mypy lets no caller give a dataclass
 
 
 @cache  # every call of the program asks for the same dataclasses several times
@@ -318,7 +318,7 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by the names of settings; raise ConfigError for an unknown key.
+    """Return the values by the names of settings; raise ConfigError for a key unknown or repeated.
 
     ``valid`` holds the names. If it maps them to flags, a key may also be spelled as the flag.
     ``place`` begins the message.
@@ -335,6 +335,8 @@ def check_keys(
             known = f"known keys: {', '.join(sorted(names))}"
             hint = did_you_mean(name, names, known, cutoff=0.5)
             raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
+        if name in checked:
+            raise ConfigError(f"{place}: the key {name} occurs twice")
         checked[name] = value
     return checked
 

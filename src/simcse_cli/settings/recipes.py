@@ -24,6 +24,8 @@ from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
+# The name of the setting that each variable holds.
+_NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
 
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
@@ -75,13 +77,12 @@ def environment_settings() -> dict[str, Any]:
     """Return the settings in variables ``SIMCSE_<NAME>`` by name; other variables are ignored."""
     kinds = get_type_hints(TrainConfig)
     settings = {}
-    for field in fields(TrainConfig):
-        variable = ENVIRONMENT_PREFIX + field.name.upper()
+    for variable, name in _NAME_OF.items():
         value = os.environ.get(variable)
         # ``options`` is a mapping, which no variable can hold. ``data_dir`` has the variable
         # SIMCSE_DATA, which ``resolve_config`` reads only if a dev suite needs the folder.
-        if value and field.name not in ("options", "data_dir"):
-            settings[field.name] = convert(value, kinds[field.name], variable)
+        if value and name not in ("options", "data_dir"):
+            settings[name] = convert(value, kinds[name], variable)
     return settings
 
 
@@ -90,11 +91,10 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
 
     For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
-    names = [field.name.upper() for field in fields(TrainConfig)]
-    for variable in sorted(os.environ):
+    names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in _NAME_OF]
+    for variable in sorted(os.environ.keys() - _NAME_OF):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        has_prefix = name != variable
-        if not has_prefix or name in names:
+        if name == variable:
             continue
         for near in get_close_matches(name, names, n=1, cutoff=0.85):
             yield variable, ENVIRONMENT_PREFIX + near
@@ -102,8 +102,7 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables except those that hold settings of a run."""
-    names = {ENVIRONMENT_PREFIX + f.name.upper() for f in fields(TrainConfig)}
-    return {name: value for name, value in environment.items() if name not in names}
+    return {name: value for name, value in environment.items() if name not in _NAME_OF}
 
 
 def resolve_config(
