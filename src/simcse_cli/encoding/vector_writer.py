@@ -99,21 +99,19 @@ class VectorWriter:
 
         The caller must hold the output, which is a context manager. ``part`` tells which rows of
         the input the sentences are; None stands for all rows. ``group`` are the processes that
-        write the output together; all but the first return 0.
+        write the output together; all but the first may return 0.
         """
         options = self.options
-        if group is ALONE:
-            finish_killed(output.path)
+        if group.rank > 0:  # the first process tells the progress of all
+            progress = SILENT
+        finish_killed(output.path, group)
         if options.update and output.path.exists():
             return self._update(output, progress)
         is_finished = output.path.exists() and not is_unfinished(output.path)
         if options.resume and not options.force and is_finished:
             return self._rows_of_finished(output.path, progress)
         total = part.n_rows if part else self.files.total
-        sink = self._sink(output, part, group)
-        if group.rank > 0:  # the first process tells the progress of all
-            progress = SILENT
-        return self._run(sink, sentences, total, progress)
+        return self._run(self._sink(output, part, group), sentences, total, progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
         """Encode the rows of the input that are new or changed, and keep the others."""
