@@ -166,7 +166,7 @@ def _encode_folder(
     own_parts = all_parts[start:stop]
     outputs = [(parts.part_file(folder, part), part) for part in own_parts]
     own_names = [output.rpartition("/")[2] for output, _ in outputs]
-    claim_folder(folder, own_names, len(all_parts), options)
+    claim_folder(folder, own_names, len(all_parts), inputs, options)
 
     # The lock file is the marker by which workers on Ray tell that they see the folder; an address
     # needs no marker.
@@ -244,8 +244,10 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
             raise UsageError("needs all vectors in one file of one process", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
-        if Path(output).resolve() in map(Path.resolve, index_files(options.index)):
-            raise UsageError(f"{options.index} is the output, -o", option="--index")
+        own_files = [Path(output), parts.side_file(Path(output)), Path(f"{output}.ids.jsonl")]
+        indexes = map(Path.resolve, index_files(options.index))
+        if not set(indexes).isdisjoint(map(Path.resolve, own_files)):
+            raise UsageError(f"{options.index} is the output, -o, or beside it", option="--index")
         check_index_output(options.index, force=may_replace(Path(output), options))
     if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
@@ -267,6 +269,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
     id_column = options.id_column
     columns = _COSINE_COLUMNS if id_column is None else ("id", *_COSINE_COLUMNS)
+    if str(output) != STDIO:
+        Inputs([source]).require_apart(output)
     with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
         pairs = iter_pairs(

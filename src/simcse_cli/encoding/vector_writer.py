@@ -54,10 +54,13 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
-        if not side_file(path).exists():  # otherwise the ids belong to an earlier output
-            check_output(ids_file, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
+    for file in (path, side_file(path), *companions):
+        inputs.require_apart(file)
+    # The ids of an output with a side file, or of an unfinished one, are its own.
+    if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
+        check_output(ids_file, force=options.force)
     return Output(
         path,
         record=side_file(path),
