@@ -521,3 +521,11 @@ def test_a_finished_output_of_1_0_0_is_known_again():
     for key in facts:
         with pytest.raises(OutputError, match=f"has {key} "):
             require_same("v.npy", facts | {key: "other"}, facts)
+
+
+def test_each_empty_text_is_counted_once(encode, tmp_path, source):
+    """The first row is looked at before the parts are read."""
+    source.write_text(f"\n{source.read_text()}\n\n")
+    told = encode("v").stderr + encode("w.npy", "--shard", "1/2").stderr
+    assert "input.txt: 2 texts are empty" in told
+    assert "input.txt: 1 text is empty" in told

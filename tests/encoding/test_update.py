@@ -310,3 +310,16 @@ def test_options_that_an_update_needs(invoke, tmp_path, monkeypatch, more, said)
     done = invoke("encode", "t.csv", *more)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
+
+
+def test_an_index_of_another_output_is_not_replaced(encode, tmp_path):
+    """By an update that is the first to name it, with or without an output to update."""
+    assert encode(FIRST, "v.npy", "--index", tmp_path / "v.idx").exit_code == 0
+    written = (tmp_path / "v.idx").read_bytes()
+    for _ in range(2):
+        refused = encode(SECOND, "w.npy", "--update", "--index", tmp_path / "v.idx")
+        assert (refused.exit_code, (tmp_path / "v.idx").read_bytes()) == (1, written)
+        assert "v.idx exists already" in " ".join(refused.stderr.split())
+        assert encode(SECOND, "w.npy", "--update").exit_code == 0
+    done = encode(SECOND, "v.npy", "--update", "--index", tmp_path / "v.idx")
+    assert done.exit_code == 0, done.stderr

@@ -15,6 +15,7 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
+from simcse_cli.encoding.formats import VectorFile, check_ids_of_parquet, vector_file
 from simcse_cli.encoding.job import EncodeJob, InsideTask
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.merge import merge_shards
@@ -26,7 +27,13 @@ from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output, index_files
 from simcse_cli.encoding.sinks import PairsSink, StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
+from simcse_cli.encoding.vector_writer import (
+    VectorWriter,
+    check_dtype,
+    may_replace,
+    may_replace_index,
+    vector_output,
+)
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files.inputs import STDIO, Inputs, is_remote
 from simcse_cli.files.locks import sole_writer
@@ -69,12 +76,16 @@ def encode_file(
     files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
+        if parts.is_folder(output) or vector_file(Path(output)) is VectorFile.PARQUET:
+            check_ids_of_parquet(files.cells(options.id_column))
     inputs = Inputs(files.files)
     sentences = files.sentences()
     first = list(islice(sentences, 1))
     if not first:
         raise DataError(f"{source_name(source)} has no rows")
     sentences = chain(first, sentences)
+    if cut_by is not None:
+        files.blank.clear()  # the first row is read again, with its part
 
     # Each kind of output has its own way of writing.
     if output == STDIO:
@@ -248,7 +259,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
         indexes = map(Path.resolve, index_files(options.index))
         if not set(indexes).isdisjoint(map(Path.resolve, own_files)):
             raise UsageError(f"{options.index} is the output, -o, or beside it", option="--index")
-        check_index_output(options.index, force=may_replace(Path(output), options))
+        check_index_output(options.index, force=may_replace_index(Path(output), options))
     if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
     if options.id_column is not None:

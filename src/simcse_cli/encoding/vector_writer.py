@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,14 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
+from simcse_cli.encoding.formats import (
+    WITH_TEXT,
+    RowDigest,
+    VectorFile,
+    VectorType,
+    check_ids_of_parquet,
+    vector_file,
+)
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.options import EncodeOptions
@@ -22,7 +30,7 @@ from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
-from simcse_cli.errors import ConfigError, OutputError, UsageError
+from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
@@ -44,6 +52,25 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
     if options.force or options.update:
         return True
     return options.resume and (is_unfinished(output) or output.exists())
+
+
+def may_replace_index(output: Path, options: EncodeOptions) -> bool:
+    """Tell whether the options allow to replace an existing index: only that of this output.
+
+    A run that was interrupted may have written it before the output.
+    """
+    if options.force or is_unfinished(output):
+        return True
+    side: Any = None
+    with suppress(DataError):  # a missing or damaged side file names no index
+        side = read_json(side_file(output))
+    return options.index is not None and _is_index_of(side, output, options.index)
+
+
+def _is_index_of(side: Any, output: Path, index: Path) -> bool:
+    """Tell whether the side file of an output names this index."""
+    recorded = side.get("index") if isinstance(side, dict) else None
+    return recorded is not None and (output.parent / recorded).resolve() == index.resolve()
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
@@ -88,6 +115,7 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
+        self._replaces_index = False  # known before the first vectors, as they begin a journal
 
     def write(
         self,
@@ -123,7 +151,7 @@ class VectorWriter:
         side = read_side(output.path, settings)
         if "index" in side:
             index = output.path.parent / side["index"]
-            if options.index is not None and options.index.resolve() != index.resolve():
+            if options.index and not _is_index_of(side, output.path, options.index):
                 raise UsageError(
                     f"{output.path} has the index {index}, which an update keeps in step",
                     option="--index",
@@ -141,6 +169,8 @@ class VectorWriter:
         progress.info(update.summary())
         if update.changes_nothing and is_same_input and has_index:
             return int(side["n_rows"])
+        if vector_file(output.path) is VectorFile.PARQUET:
+            check_ids_of_parquet(update.ids)
         self.earlier = update
         texts = [update.texts[row] for row in update.fresh]
         return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
@@ -148,6 +178,7 @@ class VectorWriter:
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         """Return the sink for the vectors, which writes the files beside them at the end."""
         options = self.options
+        self._replaces_index = may_replace_index(output.path, options)
         return VectorSink(
             output.path,
             self.encode.dim,
@@ -195,8 +226,7 @@ class VectorWriter:
         require_same(path, side, self.facts())
         index = self.options.index
         if index is not None:
-            recorded = side.get("index")
-            if recorded is None or (path.parent / recorded).resolve() != index.resolve():
+            if not _is_index_of(side, path, index):
                 raise OutputError(
                     f"{path} exists already and was not written with --index {index}",
                     hint=EXISTS_HINT,
@@ -243,7 +273,7 @@ class VectorWriter:
         if self.options.id_column is not None:
             ids = list(map(cell_text, self._ids(output, None) or ()))
         search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
-        search_index.save(index, force=may_replace(output, self.options))
+        search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the ids in the id column, else the row numbers of a folder's part, else None."""
