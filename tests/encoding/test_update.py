@@ -323,3 +323,15 @@ def test_an_index_of_another_output_is_not_replaced(encode, tmp_path):
         assert encode(SECOND, "w.npy", "--update").exit_code == 0
     done = encode(SECOND, "v.npy", "--update", "--index", tmp_path / "v.idx")
     assert done.exit_code == 0, done.stderr
+
+
+def test_a_run_killed_before_its_side_file_appeared_goes_on_beside_its_ids(
+    encode, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(parts, "WINDOW", 8)
+    with sigterm_in_second_window(monkeypatch):
+        encode(FIRST, "v.npy")
+    (tmp_path / "v.npy.ids.jsonl").write_text("moved to its place first")
+    done = encode(FIRST, "v.npy", "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert read(tmp_path / "v.npy")[0] == list(FIRST)
