@@ -425,8 +425,11 @@ def _dev_sets(data: Mapping[str, Any]) -> dict[str, ScoredData]:
 
 
 def _with_digest(words: str, sha256: str | None) -> ScoredData:
+    """Return data under these words, with their digest unless the words name them already."""
     data = ScoredData(words)
-    return data if data.are_known else replace(data, sha256=sha256)
+    if data.are_known:
+        return data
+    return ScoredData(words, sha256)
 
 
 def _own_dev_data(data: Mapping[str, Any]) -> str:

@@ -164,16 +164,11 @@ class Comparison:
                 gaps[name] = entry.scores[name] - expected[name]
         return gaps
 
-    def checked(self) -> list[Entry]:
-        """Return the user's systems except the reference; a mean stands for its members."""
-        user_systems = []
-        for entry in without_members(self.entries):
-            if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference:
-                user_systems.append(entry)
-        return user_systems
-
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Compare the scores of the user's systems with the reference, within a tolerance."""
+        """Compare the scores of the user's systems with the reference, within a tolerance.
+
+        The mean of a system stands for its members. Published rows are not checked.
+        """
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -181,7 +176,9 @@ class Comparison:
             )
         outside = []
         n_checked = 0
-        for entry in self.checked():
+        for entry in without_members(self.entries):
+            if entry.kind is EntryKind.PUBLISHED or entry is self.reference:
+                continue
             for name, gap in self.differences(entry).items():
                 if not is_score(name):
                     continue
@@ -453,8 +450,10 @@ def join(
     """
     # Entries with new averages are new objects, so the reference has to be replaced as well.
     levelled, warnings = _level_averages(entries)
-    places = [place for place, entry in enumerate(entries) if entry is reference]
-    reference = levelled[places[0]] if places else None
+    if reference is not None:
+        reference = next(
+            new for new, entry in zip(levelled, entries, strict=True) if entry is reference
+        )
     for entry in levelled:
         warnings += entry.remarks
     columns = tuple(measures) or tuple(_usual_columns(levelled, reference))
@@ -581,10 +580,10 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     judged = _with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
     for column, name in enumerate(measures):
-        sign = 1 if lower_is_better(name) else -1  # in ``points``, lower is always better
-        points[:, column] = [sign * entry.scores[name] for entry in judged]
-    on_front = compress(judged, is_pareto_optimal(points))
-    return frozenset(entry.label for entry in on_front)
+        points[:, column] = [entry.scores[name] for entry in judged]
+        if not lower_is_better(name):
+            points[:, column] *= -1  # in ``points``, lower is always better
+    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points)))
 
 
 def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:

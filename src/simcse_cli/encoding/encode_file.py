@@ -30,7 +30,6 @@ from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
     check_dtype,
-    may_replace,
     may_replace_index,
     vector_output,
 )
@@ -218,8 +217,8 @@ def _encode_shards(
         outputs = []
         for part in parts.cut(n_rows, parts.count_parts(n_rows)):
             shard = parts.shard_file(output, part)
-            was_begun = shard.exists() or is_unfinished(shard)
-            if was_begun and not may_replace(shard, options):
+            may_exist = options.force or options.resume
+            if not may_exist and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
             outputs.append((str(shard), part))
         marker = output.with_name(f".{output.name}.lock")

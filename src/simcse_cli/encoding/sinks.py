@@ -148,7 +148,6 @@ class VectorSink:
 
     def __post_init__(self) -> None:
         self.keep_texts |= formats.vector_file(self.output) in formats.WITH_TEXT
-        self._may_replace = self.force or self.earlier is not None
         self._journal = Journal(self.output, self.group.rank, self.group.n_processes)
         self._n_seen = 0  # windows of this process that the job has read
 
@@ -172,7 +171,7 @@ class VectorSink:
             yield
 
     def _find_unfinished(self, progress: Progress) -> None:
-        check_output(self.output, force=self._may_replace)
+        check_output(self.output, force=self.force or self.earlier is not None)
         journal = self._journal
         if not journal.exists():
             # Files without a journal were not written by an earlier run, so only force drops them.
