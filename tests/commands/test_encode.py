@@ -304,6 +304,9 @@ def test_an_index_of_another_output_is_not_taken_for_its_own(encode, source, tmp
     refused = encode("--index", tmp_path / "v.idx", "--resume")
     assert refused.exit_code == 1
     said = " ".join(refused.stderr.split())
+    assert f"{tmp_path / 'v.idx'} exists already" in said
+    (tmp_path / "v.idx").unlink()
+    said = " ".join(encode("--index", tmp_path / "v.idx", "--resume").stderr.split())
     assert f"exists already and was not written with --index {tmp_path / 'v.idx'}" in said
 
 

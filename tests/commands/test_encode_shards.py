@@ -521,3 +521,28 @@ def test_a_finished_output_of_1_0_0_is_known_again():
     for key in facts:
         with pytest.raises(OutputError, match=f"has {key} "):
             require_same("v.npy", facts | {key: "other"}, facts)
+
+
+def test_each_empty_text_is_counted_once(encode, tmp_path, source):
+    """The first row is looked at before the parts are read."""
+    source.write_text(f"\n{source.read_text()}\n\n")
+    told = encode("v").stderr + encode("w.npy", "--shard", "1/2").stderr
+    assert "input.txt: 2 texts are empty" in told
+    assert "input.txt: 1 text is empty" in told
+
+
+def test_ids_of_parts_come_through_a_merge_into_a_file_without_columns(
+    encode, invoke, tmp_path, source
+):
+    table = tmp_path / "table.csv"
+    table.write_text("id,text\n" + "".join(f"t{i},{line}\n" for i, line in enumerate(LINES)))
+    for output in ("parts", "one.npy"):
+        assert encode(output, "--id-column", "id", source=table).exit_code == 0
+    (tmp_path / "v.npy.ids.jsonl").write_text("mine")
+    refused = invoke("encode", "--merge", tmp_path / "v.npy", tmp_path / "parts")
+    assert "v.npy.ids.jsonl exists already" in " ".join(refused.stderr.split())
+    (tmp_path / "v.npy.ids.jsonl").unlink()
+    assert invoke("encode", "--merge", tmp_path / "v.npy", tmp_path / "parts").exit_code == 0
+    for ending in ("", ".ids.jsonl"):
+        joined, one = (tmp_path / f"{name}.npy{ending}" for name in ("v", "one"))
+        assert joined.read_bytes() == one.read_bytes()

@@ -7,7 +7,7 @@ import pytest
 
 from comparison.cases import entry, published, write_run
 from simcse_cli.comparison.compare import comparison_tables
-from simcse_cli.comparison.entries import EntryKind, load_entries
+from simcse_cli.comparison.entries import EntryKind, ScoredData, load_entries
 from simcse_cli.comparison.join import (
     ToleranceCheck,
     add_means,
@@ -208,12 +208,14 @@ def test_scores_on_other_data_are_not_comparable() -> None:
             name,
             kind=EntryKind.PUBLISHED,
             scores=dict.fromkeys(both, 0.5),
-            data=dict.fromkeys(both, PUBLISHED),
+            data=dict.fromkeys(both, ScoredData(PUBLISHED)),
         )
         for name in ("row 1", "row 2")
     ]
     demo = entry(
-        "demo", scores=dict.fromkeys((*both, "MR"), 0.5), data=dict.fromkeys((*both, "CR"), DEMO)
+        "demo",
+        scores=dict.fromkeys((*both, "MR"), 0.5),
+        data=dict.fromkeys((*both, "CR"), ScoredData(DEMO)),
     )
     where = "scored on the published set in published rows, on the generated demo corpus in demo"
     assert data_mismatches([*rows, demo], [*both, "MR", "CR"]) == [
@@ -224,15 +226,15 @@ def test_scores_on_other_data_are_not_comparable() -> None:
         == data_mismatches([entry("ours", scores={"STS12": 0.5}), *rows], both)
         == []
     )
-    mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": "mine.csv (abcd)"})
+    mine = entry("mine", scores={"STS12": 0.5}, data={"STS12": ScoredData("mine.csv (abcd)")})
     assert data_mismatches([rows[0], mine], both) == [
         "NOT COMPARABLE: STS12: scored on the published set in published rows, on other data "
         "in mine (mine.csv (abcd))"
     ]
     # Two sets that are not published differ as well, and each remark names its own.
-    both_of = {"STS12": "30 examples, a", "STSBenchmark": "8 examples, a"}
+    both_of = {"STS12": ScoredData("30 examples, a"), "STSBenchmark": ScoredData("8 examples, a")}
     cut = entry("cut", scores=dict.fromkeys(both, 0.5), data=both_of)
-    other = entry("other", scores={"STS12": 0.5}, data={"STS12": "30 examples, b"})
+    other = entry("other", scores={"STS12": 0.5}, data={"STS12": ScoredData("30 examples, b")})
     assert data_mismatches([cut, other], both) == [
         "NOT COMPARABLE: STS12: scored on other data in cut (30 examples, a), on other data in "
         "other (30 examples, b)"
@@ -245,10 +247,10 @@ def test_scores_on_other_data_are_not_comparable() -> None:
         "NOT COMPARABLE: STS-B: scored on the published set in published rows, on other data in "
         "cut (8 examples, a)"
     ]
-    # A run knows no digest of its pairs, so its data may be those of a result that has one.
+    # A run of 1.0.0 knows no digest of its pairs, so they may be those of a result that has one.
     run, *results = (
-        entry(name, scores={"STS12": 0.5}, data={"STS12": f"30 pairs{digest}"})
-        for name, digest in (("run", ""), ("a", ", SHA-256 a"), ("b", ", SHA-256 b"))
+        entry(name, scores={"STS12": 0.5}, data={"STS12": ScoredData("30 pairs", digest)})
+        for name, digest in (("run", None), ("a", "a"), ("b", "b"))
     )
     assert data_mismatches([run, *results], both) == []
     assert len(data_mismatches(results, both)) == 1
@@ -274,6 +276,30 @@ def test_a_cut_dev_file_is_not_compared_with_the_published_one(tmp_path: Path) -
         "NOT COMPARABLE: STS-B dev: scored on the published set in whole, on other data in cut "
         "(150 examples instead of the published 1,500)"
     ]
+
+
+def test_dev_data_of_one_size_are_told_apart_by_their_digests(tmp_path: Path) -> None:
+    """Also from the published ones; a run of an earlier version has only their number."""
+    changed, other, old = (
+        load_entries(str(write_run(tmp_path / name, n_dev_pairs=1500, **digest)))[0]
+        for name, digest in (
+            ("changed", {"dev_data": {"sts-dev.csv": "a" * 64}}),
+            ("other", {"dev_data": {"sts-dev.csv": "b" * 64}}),
+            ("old", {}),
+        )
+    )
+    words = "1,500 examples that are not those published, SHA-256"
+    assert data_mismatches([changed, other], ["STSBenchmark-dev"]) == [
+        "NOT COMPARABLE: STS-B dev: scored on other data in changed "
+        f"({words} aaaaaaaa), on other data in other ({words} bbbbbbbb)"
+    ]
+    assert old.data == {"STSBenchmark-dev": ScoredData(PUBLISHED)}
+
+
+def test_a_check_of_no_score_does_not_pass() -> None:
+    run, other = entry("run", scores={"STS12": 0.7}), entry("other", scores={"MR": 0.7})
+    with pytest.raises(ConfigError, match="no other entry has a score that run has"):
+        join([run, other], reference=run).check(0.005)
 
 
 def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differences() -> None:
@@ -393,7 +419,7 @@ def test_check_judges_means_and_single_entries_both_ways() -> None:
     repeated = [entry("ours", scores={"STSBenchmark-dev": score}) for score in (0.80, 0.85)]
     single = entry("low", scores={"STSBenchmark-dev": 0.819})
     comparison = join([row, *add_means([*repeated, single])], reference=row)
-    assert [one.label for one in comparison.checked()] == ["ours (mean of 2)", "low"]
+    assert comparison.check(0.006).n_checked == 2
     assert [found["label"] for found in comparison.check(0.005).outside] == ["low"]
     assert comparison.check(0.006).outside == []
 

@@ -12,6 +12,7 @@ from comparison.cases import entry, write_run, write_sts_result, write_transfer_
 from simcse_cli.comparison.entries import (
     Entry,
     EntryKind,
+    ScoredData,
     add_missing,
     from_published,
     join_parts,
@@ -247,7 +248,7 @@ def test_a_published_row_keeps_the_metric_of_sts_alone(suite, measure, settings)
     expected = Entry(
         "simcse.5: SBERT (base)", EntryKind.PUBLISHED, "simcse.5", {measure: 0.5}, settings
     )
-    assert vars(from_published(row)) == vars(expected) | {"data": {measure: PUBLISHED}}
+    assert vars(from_published(row)) == vars(expected) | {"data": {measure: ScoredData(PUBLISHED)}}
 
 
 def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
@@ -265,8 +266,10 @@ def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
     }
     single = {"config": {"lr": 1}, "pair_scores": Path("p"), "predictions": Path("q")}
     for first, second in ((single, {}), ({}, single)):
-        a = entry("a", **facts["a"], **first, data={"STS12": DEMO}, remarks=("one",))
-        b = entry("b", **facts["b"], **second, data={"MR": DEMO}, remarks=("two",), seed=3)
+        a = entry("a", **facts["a"], **first, data={"STS12": ScoredData(DEMO)}, remarks=("one",))
+        b = entry(
+            "b", **facts["b"], **second, data={"MR": ScoredData(DEMO)}, remarks=("two",), seed=3
+        )
         assert join_parts(a, b) == Entry(
             "a",
             EntryKind.RESULT,
@@ -275,7 +278,7 @@ def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
             {"pooler": "avg", "split": "test"},
             seed=3,
             intervals={"STS12": (0.4, 0.6), "MR": (0.6, 0.8)},
-            data={"STS12": DEMO, "MR": DEMO},
+            data={"STS12": ScoredData(DEMO), "MR": ScoredData(DEMO)},
             remarks=("one", "two"),
             **single,
         )
@@ -500,14 +503,14 @@ def test_intervals_and_data_go_with_the_scores_of_the_split(tmp_path: Path) -> N
     (found,) = read_results(content, label="a", source=str(path))
     dev, average = "STSBenchmark-dev", "average-dev"
     assert found.intervals == {dev: (0.7, 0.9), average: (0.6, 0.9)}
-    assert found.data == dict.fromkeys((dev, average), PUBLISHED)
+    assert found.data == dict.fromkeys((dev, average), ScoredData(PUBLISHED))
     content["tasks"]["STS12"] = content["tasks"]["STSBenchmark"] | {"score": None}
     content["average_ci"] = {"level": 0.95}
     content["tasks"]["STSBenchmark"]["n_pairs"] = 7
     (found,) = read_results(content, label="a", source=str(path))
     assert found.intervals == {dev: (0.7, 0.9)}
     other = found.data[dev]
-    assert other != PUBLISHED
+    assert not other.are_known
     assert found.data == {dev: other, average: other}
 
 
@@ -517,8 +520,8 @@ def test_a_pair_file_is_no_part_of_the_average(tmp_path: Path) -> None:
     content["tasks"]["mine"] = {"n_pairs": 7, "score": 0.1}
     content["data_sha256"] = {"mine": "abcdef0123"}
     (found,) = read_results(content, label="a", source=str(path))
-    assert found.data["mine"] == "7 examples, SHA-256 abcdef01"
-    assert found.data["STS12"] == found.data["average"] == PUBLISHED
+    assert str(found.data["mine"]) == "7 examples, SHA-256 abcdef01"
+    assert found.data["STS12"] == found.data["average"] == ScoredData(PUBLISHED)
 
 
 def test_data_of_transfer_tasks_and_their_average(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 import os
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers import SENTENCES, build_tiny_model
 from processes import run_on_processes, start_command
 from simcse_cli.encoding import parts
 from simcse_cli.encoding.encode_file import encode_file
+from simcse_cli.encoding.journal import Journal, is_unfinished
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.errors import ConfigError, ContactError, OutputError
 from simcse_cli.machine import processes
@@ -17,9 +20,9 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.training.launch import free_port
 
 
-def encode(source: str, output: str, model: str) -> None:
+def encode(source: str, output: str, model: str, **more: bool) -> None:
     options = EncodeOptions(
-        output=output, model=model, pooler="avg", force_pooler=True, device="cpu"
+        output=output, model=model, pooler="avg", force_pooler=True, device="cpu", **more
     )
     encode_file(source, options, write=print, progress=SilentProgress())
 
@@ -84,3 +87,26 @@ def test_a_process_that_finds_its_input_missing_does_not_leave_the_other_waiting
     assert [process.exitcode for process in started] == [1, 1]
     assert "another process of the group has ended" in (tmp_path / "0.stderr").read_text()
     assert "missing.txt does not exist" in (tmp_path / "1.stderr").read_text()
+
+
+def test_what_killed_processes_have_completed_is_compared_with_the_command(
+    tmp_path, tiny_model_dir, monkeypatch
+):
+    """Like any finished output, in place of being taken for that of another command."""
+    (tmp_path / "rows.txt").write_text("A cat.\nA dog.\n")
+    words = (str(tmp_path / "rows.txt"), str(tmp_path / "v.npy"), str(tiny_model_dir))
+    encode(*words)
+    monkeypatch.setattr(processes, "process_count", lambda: 2)
+    for name in ("join_group", "require_shared", "require_alike"):
+        monkeypatch.setattr(processes, name, lambda *_: None)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
+    for changed in ({"normalize": True}, {}):
+        journal = Journal(tmp_path / "v.npy", 0, 2)
+        journal.open()
+        journal.finish(tmp_path / "v.npy")
+        told = nullcontext()
+        if changed:
+            told = pytest.raises(OutputError, match="has normalize False, not True")
+        with told:
+            encode(*words, resume=True, **changed)
+        assert not is_unfinished(tmp_path / "v.npy")

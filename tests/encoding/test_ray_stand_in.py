@@ -162,6 +162,11 @@ def test_a_warning_is_shown_once_with_the_number_of_others(encode, tmp_path, n_l
     assert f"the mean of their windows{more} wrote 6 of 6 parts" in told
 
 
+def test_empty_texts_that_workers_read_are_counted(encode, tmp_path):
+    (tmp_path / "input.txt").write_text("\n" + "A cat.\n" * 20 + "\n" + "A dog.\n" * 20)
+    assert "input.txt: 2 texts are empty" in " ".join(encode("v").stderr.split())
+
+
 def test_what_ray_prints_goes_to_stderr(encode, ray, capfd):
     ray.says = "Ray moved\nRay stays"
     outcome = encode("v.npy")
@@ -216,6 +221,7 @@ GPUS, CPUS = (
     [
         (GPUS, {}, 2, {"num_gpus": 1}),
         (GPUS, {"workers": 4}, 4, {"num_gpus": 0.5}),
+        (GPUS, {"workers": 3}, 3, {"num_gpus": 0.5}),  # at 2/3 the third would find no room
         (GPUS, {"workers": 1}, 1, {"num_gpus": 1}),
         (GPUS, {"device": "cpu"}, 1, {"num_cpus": 2}),
         ({}, {}, 1, {"num_cpus": 2}),
@@ -249,6 +255,7 @@ def test_what_a_worker_refuses_is_in_its_answer(tmp_path, monkeypatch, tiny_mode
     assert answer["error"].startswith("./nowhere does not exist")
     assert set(answer) == {
         "n_rows",
+        "n_blank",
         "warning",
         "error",
         "hint",
@@ -261,7 +268,7 @@ def test_what_a_worker_refuses_is_in_its_answer(tmp_path, monkeypatch, tiny_mode
     options = EncodeOptions(model=str(tiny_model_dir), pooler="avg", device="cpu")
     (tmp_path / "v").mkdir()
     answer = _Worker(files, options, str(tmp_path), tmp_path)(row)
-    assert answer == {"n_rows": 24, "warning": "", "error": "", "hint": ""}
+    assert answer == {"n_rows": 24, "n_blank": 0, "warning": "", "error": "", "hint": ""}
     with pytest.raises(SimcseError, match=unseen) as raised:
         encode_on_ray(
             files, [(row["output"], part)], tmp_path / ".v.lock", options, CountingProgress()

@@ -22,7 +22,7 @@ from simcse_cli.encoding.formats import (
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.journal import Journal, drop_unfinished, is_unfinished
 from simcse_cli.encoding.parts import ProcessGroup, cut
-from simcse_cli.encoding.sinks import VectorSink
+from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.progress import SILENT
 
@@ -325,7 +325,7 @@ def test_kill_after_the_output_appeared_is_finished_by_resume(tmp_path, ending, 
         with pytest.raises(Killed):
             write(encode, SENTENCES, path, window=8)
     written = path.read_bytes()
-    assert write(None, [], path, window=8, resume=True) == 57
+    finish_killed(path)
     assert path.read_bytes() == written
     assert list(tmp_path.iterdir()) == [path]
 
@@ -339,9 +339,9 @@ def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monke
         write(encode, SENTENCES, path, window=8, group=ProcessGroup(0, 1))
     if change is None:
         (tmp_path / "v.npy.part.json").rename(tmp_path / "v.npy.part-0.json")
-        for rank, n_rows in ((1, 0), (0, 57)):
-            group = ProcessGroup(rank, 2)
-            assert write(None, [], path, window=8, resume=True, group=group) == n_rows
+        for rank, is_left in ((1, True), (0, False)):
+            finish_killed(path, ProcessGroup(rank, 2))
+            assert is_unfinished(path) == is_left
         return
     other = tmp_path / "other.npy"
     other.write_bytes(path.read_bytes())
@@ -350,6 +350,7 @@ def test_only_the_file_that_was_finished_is_taken_for_the_output(tmp_path, monke
             out.write(b"mine")
     else:
         other.replace(path)
+    finish_killed(path)
     with pytest.raises(OutputError, match=r"v\.npy exists already"):
         write(encode, SENTENCES, path, window=8, resume=True)
 

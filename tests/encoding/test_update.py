@@ -310,3 +310,28 @@ def test_options_that_an_update_needs(invoke, tmp_path, monkeypatch, more, said)
     done = invoke("encode", "t.csv", *more)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
+
+
+def test_an_index_of_another_output_is_not_replaced(encode, tmp_path):
+    """By an update that is the first to name it, with or without an output to update."""
+    assert encode(FIRST, "v.npy", "--index", tmp_path / "v.idx").exit_code == 0
+    written = (tmp_path / "v.idx").read_bytes()
+    for _ in range(2):
+        refused = encode(SECOND, "w.npy", "--update", "--index", tmp_path / "v.idx")
+        assert (refused.exit_code, (tmp_path / "v.idx").read_bytes()) == (1, written)
+        assert "v.idx exists already" in " ".join(refused.stderr.split())
+        assert encode(SECOND, "w.npy", "--update").exit_code == 0
+    done = encode(SECOND, "v.npy", "--update", "--index", tmp_path / "v.idx")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_a_run_killed_before_its_side_file_appeared_goes_on_beside_its_ids(
+    encode, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(parts, "WINDOW", 8)
+    with sigterm_in_second_window(monkeypatch):
+        encode(FIRST, "v.npy")
+    (tmp_path / "v.npy.ids.jsonl").write_text("moved to its place first")
+    done = encode(FIRST, "v.npy", "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert read(tmp_path / "v.npy")[0] == list(FIRST)

@@ -18,7 +18,7 @@ from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.arrays import Floats
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
-from simcse_cli.comparison.entries import EntryKind, load_entries
+from simcse_cli.comparison.entries import EntryKind, ScoredData, load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
@@ -207,7 +207,9 @@ def _scores(
 
     # By default the published STS rows of the same kind stand beside the run.
     comparable = [
-        task for task in STS_TASKS if task in entry.scores and entry.data.get(task) != DEMO
+        task
+        for task in STS_TASKS
+        if task in entry.scores and entry.data.get(task) != ScoredData(DEMO)
     ]
     if options.against is None and comparable:
         kind = "supervised" if record.objective in SUPERVISED else "unsupervised"

@@ -44,8 +44,6 @@ from simcse_cli.results.result import (
 )
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, Aggregation, DevSuite
 
-WITH_DIGEST = ", SHA-256 "
-"""What stands before the digest in the name of data that were not published."""
 _STSB_DEV_FILE = "STS/STSBenchmark/sts-dev.csv"
 _COSTS = (
     "device",
@@ -79,6 +77,21 @@ class EntryKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class ScoredData:
+    """The data of a score in words; data that were not published may also have a digest."""
+
+    words: str
+    sha256: str | None = None
+
+    @property
+    def are_known(self) -> bool:
+        return self.words in (PUBLISHED, DEMO)
+
+    def __str__(self) -> str:
+        return self.words if self.sha256 is None else f"{self.words}, SHA-256 {self.sha256[:8]}"
+
+
+@dataclass(frozen=True)
 class Entry:
     """One line of a comparison.
 
@@ -91,7 +104,7 @@ class Entry:
         members: if the entry is a mean, the labels of the entries that it summarises.
         pair_scores: file of scored pairs.
         predictions: file of predicted classes.
-        data: name of the data that were scored, by measure; some measures have none.
+        data: the data that were scored, by measure; for some measures they are not known.
         cost: hardware, memory and time of a run.
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
@@ -112,7 +125,7 @@ class Entry:
     members: tuple[str, ...] = ()
     pair_scores: Path | None = None
     predictions: Path | None = None
-    data: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, ScoredData] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
@@ -133,7 +146,7 @@ def from_published(system: PublishedSystem) -> Entry:
         system.table,
         system.scores,
         settings,
-        data=dict.fromkeys(system.scores, PUBLISHED),
+        data=dict.fromkeys(system.scores, ScoredData(PUBLISHED)),
     )
 
 
@@ -397,15 +410,26 @@ def _dev_data(data: Mapping[str, Any]) -> str:
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
 
 
-def _dev_sets(data: Mapping[str, Any]) -> dict[str, str]:
+def _dev_sets(data: Mapping[str, Any]) -> dict[str, ScoredData]:
     """Return which data the STS-B dev score of a run is of, by measure, as far as it is known."""
     if _dev_data(data) == STSB_DEV_DATA:
-        return {STSB_DEV: PUBLISHED}
+        return {STSB_DEV: ScoredData(PUBLISHED)}
     # The number of pairs is that of all tasks of a suite.
     n_pairs = data.get("n_dev_pairs")
     if n_pairs is None or data.get("dev_tasks", [STSB_DEV]) != [STSB_DEV]:
         return {}
-    return {STSB_DEV: describe_set("STSBenchmark", "dev", n_pairs, None) or PUBLISHED}
+    # Runs of earlier versions have no digest of the pairs.
+    sha256 = next(iter(data.get(runs.DEV_DATA, {}).values()), None)
+    words = describe_set("STSBenchmark", "dev", n_pairs, sha256)
+    return {STSB_DEV: _with_digest(str(words), sha256)}
+
+
+def _with_digest(words: str, sha256: str | None) -> ScoredData:
+    """Return data under these words, with their digest unless the words name them already."""
+    data = ScoredData(words)
+    if data.are_known:
+        return data
+    return ScoredData(words, sha256)
 
 
 def _own_dev_data(data: Mapping[str, Any]) -> str:
@@ -582,15 +606,15 @@ def _with_average(
     return with_average
 
 
-def _data(result: SuiteResult) -> dict[str, str]:
-    """Return the name of the data of each measure, such as published or demo data.
+def _data(result: SuiteResult) -> dict[str, ScoredData]:
+    """Return the data of each measure.
 
-    Names of other data have a part of the digest, so that different data have different names. The
-    average is on published data only if all tasks are; otherwise it gets the name of the first data
-    that are not published.
+    The average is on published data only if all tasks are; otherwise it gets the first data that
+    are not published.
     """
     suffix = _split_suffix(result)
     sets = result.sets()
+    published = ScoredData(PUBLISHED)
     data_of = {}
     for name, task in result.tasks.items():
         if task is None or task.n is None:
@@ -600,15 +624,13 @@ def _data(result: SuiteResult) -> dict[str, str]:
             if task.data_sha256 is None:
                 continue  # nothing tells these data from others
             words = f"{task.n:,} examples"
-        if words not in (PUBLISHED, DEMO) and task.data_sha256 is not None:
-            words += WITH_DIGEST + task.data_sha256[:8]
-        data_of[name + suffix] = words
+        data_of[name + suffix] = _with_digest(words, task.data_sha256)
     # The average of a suite's own tasks.
     if sets:
         average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
         own_data = [data_of[name + suffix] for name in sets]
-        unpublished = (data for data in own_data if data != PUBLISHED)
-        data_of[average + suffix] = next(unpublished, PUBLISHED)
+        unpublished = (data for data in own_data if data != published)
+        data_of[average + suffix] = next(unpublished, published)
     return data_of
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from simcse_cli.arrays import Booleans, Floats
-from simcse_cli.comparison.entries import WITH_DIGEST, Entry, EntryKind, join_parts
+from simcse_cli.comparison.entries import Entry, EntryKind, ScoredData, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -26,8 +26,9 @@ from simcse_cli.results.columns import (
     lower_is_better,
 )
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.result import DEMO, PUBLISHED
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
+
+_Value = TypeVar("_Value")
 
 
 def _dev(*names: str) -> tuple[str, ...]:
@@ -163,16 +164,11 @@ class Comparison:
                 gaps[name] = entry.scores[name] - expected[name]
         return gaps
 
-    def checked(self) -> list[Entry]:
-        """Return the user's systems except the reference; a mean stands for its members."""
-        user_systems = []
-        for entry in without_members(self.entries):
-            if entry.kind is not EntryKind.PUBLISHED and entry is not self.reference:
-                user_systems.append(entry)
-        return user_systems
-
     def check(self, tolerance: float) -> ToleranceCheck:
-        """Compare the scores of the user's systems with the reference, within a tolerance."""
+        """Compare the scores of the user's systems with the reference, within a tolerance.
+
+        The mean of a system stands for its members. Published rows are not checked.
+        """
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
@@ -180,7 +176,9 @@ class Comparison:
             )
         outside = []
         n_checked = 0
-        for entry in self.checked():
+        for entry in without_members(self.entries):
+            if entry.kind is EntryKind.PUBLISHED or entry is self.reference:
+                continue
             for name, gap in self.differences(entry).items():
                 if not is_score(name):
                     continue
@@ -196,6 +194,11 @@ class Comparison:
                             "expected": score - gap,
                         }
                     )
+        if not n_checked:
+            raise ConfigError(
+                f"--check: no other entry has a score that {self.reference.label} has",
+                hint="score the same tasks and split: `simcse eval sts --model RUN --split test`",
+            )
         return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
 
     def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
@@ -416,11 +419,11 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
     )
 
 
-def _shared_items(mappings: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the keys and texts that are the same in all of the mappings."""
+def _shared_items(mappings: Sequence[Mapping[str, _Value]]) -> dict[str, _Value]:
+    """Return the keys and values that are the same in all of the mappings."""
     shared = dict(mappings[0])
     for other in mappings[1:]:
-        shared = {key: text for key, text in shared.items() if other.get(key) == text}
+        shared = {key: value for key, value in shared.items() if other.get(key) == value}
     return shared
 
 
@@ -447,8 +450,10 @@ def join(
     """
     # Entries with new averages are new objects, so the reference has to be replaced as well.
     levelled, warnings = _level_averages(entries)
-    places = [place for place, entry in enumerate(entries) if entry is reference]
-    reference = levelled[places[0]] if places else None
+    if reference is not None:
+        reference = next(
+            new for new, entry in zip(levelled, entries, strict=True) if entry is reference
+        )
     for entry in levelled:
         warnings += entry.remarks
     columns = tuple(measures) or tuple(_usual_columns(levelled, reference))
@@ -527,14 +532,13 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     measures_by_words: dict[str, list[str]] = {}
     for name in measures:
         # The systems by their data; the inner dictionary serves as an ordered set. Data without a
-        # digest, as a run records them, are taken for those that the same words name.
+        # digest, as earlier versions recorded them, are taken for those that have the same words.
         found = list(_scored_on(systems, name))
-        without_digest = {data for data, _ in found if WITH_DIGEST not in data}
-        systems_on: dict[str, dict[str, None]] = {}
+        without_digest = {data.words for data, _ in found if data.sha256 is None}
+        systems_on: dict[ScoredData, dict[str, None]] = {}
         for data, system in found:
-            words, _, _ = data.partition(WITH_DIGEST)
-            if words in without_digest:
-                data = words
+            if data.words in without_digest:
+                data = ScoredData(data.words)
             systems_on.setdefault(data, {})[system] = None
         if len(systems_on) < 2:
             continue
@@ -542,10 +546,9 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
         parts = []
         named_parts = []
         for data, labels in systems_on.items():
-            is_named = data not in (PUBLISHED, DEMO)
-            part = f"on {'other data' if is_named else data} in {', '.join(labels)}"
+            part = f"on {data if data.are_known else 'other data'} in {', '.join(labels)}"
             parts.append(part)
-            named_parts.append(f"{part} ({data})" if is_named else part)
+            named_parts.append(part if data.are_known else f"{part} ({data})")
         words = ", ".join(parts)
         remarks.setdefault(words, ", ".join(named_parts))
         measures_by_words.setdefault(words, []).append(name)
@@ -555,7 +558,7 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
     ]
 
 
-def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[str, str]]:
+def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[ScoredData, str]]:
     """Yield the data that a measure was scored on, for each system of which they are known.
 
     The second text is the label of the system, or a name that all published rows share.
@@ -577,10 +580,10 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     judged = _with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
     for column, name in enumerate(measures):
-        sign = 1 if lower_is_better(name) else -1  # in ``points``, lower is always better
-        points[:, column] = [sign * entry.scores[name] for entry in judged]
-    on_front = compress(judged, is_pareto_optimal(points))
-    return frozenset(entry.label for entry in on_front)
+        points[:, column] = [entry.scores[name] for entry in judged]
+        if not lower_is_better(name):
+            points[:, column] *= -1  # in ``points``, lower is always better
+    return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points)))
 
 
 def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:

@@ -15,6 +15,7 @@ from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import clean_text
 from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
+from simcse_cli.encoding.formats import VectorFile, check_ids_of_parquet, vector_file
 from simcse_cli.encoding.job import EncodeJob, InsideTask
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.merge import merge_shards
@@ -26,7 +27,12 @@ from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output, index_files
 from simcse_cli.encoding.sinks import PairsSink, StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.encoding.vector_writer import VectorWriter, check_dtype, may_replace, vector_output
+from simcse_cli.encoding.vector_writer import (
+    VectorWriter,
+    check_dtype,
+    may_replace_index,
+    vector_output,
+)
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files.inputs import STDIO, Inputs, is_remote
 from simcse_cli.files.locks import sole_writer
@@ -69,12 +75,16 @@ def encode_file(
     files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
+        if parts.is_folder(output) or vector_file(Path(output)) is VectorFile.PARQUET:
+            check_ids_of_parquet(files.cells(options.id_column))
     inputs = Inputs(files.files)
     sentences = files.sentences()
     first = list(islice(sentences, 1))
     if not first:
         raise DataError(f"{source_name(source)} has no rows")
     sentences = chain(first, sentences)
+    if cut_by is not None:
+        files.blank.clear()  # the first row is read again, with its part
 
     # Each kind of output has its own way of writing.
     if output == STDIO:
@@ -166,7 +176,7 @@ def _encode_folder(
     own_parts = all_parts[start:stop]
     outputs = [(parts.part_file(folder, part), part) for part in own_parts]
     own_names = [output.rpartition("/")[2] for output, _ in outputs]
-    claim_folder(folder, own_names, len(all_parts), options)
+    claim_folder(folder, own_names, len(all_parts), inputs, options)
 
     # The lock file is the marker by which workers on Ray tell that they see the folder; an address
     # needs no marker.
@@ -207,8 +217,8 @@ def _encode_shards(
         outputs = []
         for part in parts.cut(n_rows, parts.count_parts(n_rows)):
             shard = parts.shard_file(output, part)
-            was_begun = shard.exists() or is_unfinished(shard)
-            if was_begun and not may_replace(shard, options):
+            may_exist = options.force or options.resume
+            if not may_exist and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
             outputs.append((str(shard), part))
         marker = output.with_name(f".{output.name}.lock")
@@ -244,9 +254,11 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
             raise UsageError("needs all vectors in one file of one process", option="--index")
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
-        if Path(output).resolve() in map(Path.resolve, index_files(options.index)):
-            raise UsageError(f"{options.index} is the output, -o", option="--index")
-        check_index_output(options.index, force=may_replace(Path(output), options))
+        own_files = [Path(output), parts.side_file(Path(output)), Path(f"{output}.ids.jsonl")]
+        indexes = map(Path.resolve, index_files(options.index))
+        if not set(indexes).isdisjoint(map(Path.resolve, own_files)):
+            raise UsageError(f"{options.index} is the output, -o, or beside it", option="--index")
+        check_index_output(options.index, force=may_replace_index(Path(output), options))
     if options.update and not is_one_file:
         raise UsageError("needs an output of one file, such as corpus.parquet", option="--update")
     if options.id_column is not None:
@@ -267,6 +279,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
     id_column = options.id_column
     columns = _COSINE_COLUMNS if id_column is None else ("id", *_COSINE_COLUMNS)
+    if str(output) != STDIO:
+        Inputs([source]).require_apart(output)
     with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
         pairs = iter_pairs(

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from simcse_cli.arrays import Array, Floats32
+from simcse_cli.encoding.parts import windows
 from simcse_cli.errors import ConfigError, DataError, reason_of
 from simcse_cli.files.safetensors import header_of_one
 from simcse_cli.files.schema import foreign_format
@@ -217,16 +218,30 @@ def _table(
     columns: dict[str, Any] = {}
     if ids is not None:
         kind = None if schema is None else schema.field("id").type
-        try:
-            columns["id"] = pa.array([next(ids) for _ in block], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
-            raise DataError(
-                f"the ids are of several types, no text or too large ({reason_of(error)})",
-                hint="choose another --id-column",
-            ) from error
+        columns["id"] = _id_column([next(ids) for _ in block], kind)
     columns["text"] = pa.array([next(texts) for _ in block], pa.string())
     columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(block.ravel()), block.shape[1])
     return pa.table(columns)
+
+
+def _id_column(ids: list[Any], kind: Any = None) -> Any:
+    """Return ids as a column of parquet; ``kind`` is the type of earlier ids, if there are any."""
+    import pyarrow as pa  # see _write_parquet
+
+    try:
+        return pa.array(ids, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError, OverflowError) as error:
+        raise DataError(
+            f"the ids are of several types, no text or too large ({reason_of(error)})",
+            hint="choose another --id-column",
+        ) from error
+
+
+def check_ids_of_parquet(ids: Iterable[Any]) -> None:
+    """Raise the error that writing these ids would raise, before anything is computed."""
+    kind = None
+    for block in windows(ids, CHUNK_ROWS):
+        kind = _id_column(block, kind).type
 
 
 class Block(NamedTuple):

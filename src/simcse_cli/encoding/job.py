@@ -35,8 +35,6 @@ class EncodeJob:
         r, r + W, r + 2 W and so on.
         """
         with sink.open(self.settings, progress):
-            if sink.is_finished:
-                return sink.n_rows
             n_left = None if self.total is None else self.total - sink.n_rows
             with progress.task("encoding", n_left) as task:
                 self._encode_windows(sink, task)

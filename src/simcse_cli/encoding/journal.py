@@ -122,11 +122,9 @@ class Journal:
                 ) from error
         return settings
 
-    def finished_rows(self, output: Path) -> int | None:
-        """Return the number of rows if the output is the file that the journal calls finished."""
-        # The record has the identity of the file and the number of its rows.
-        is_recorded = output.exists() and _identity(output).items() <= self._finished.items()
-        return self._finished.get("rows") if is_recorded else None
+    def has_finished(self, output: Path) -> bool:
+        """Tell whether the output is the file that the journal calls finished."""
+        return output.exists() and _identity(output).items() <= self._finished.items()
 
     def resume(self, progress: Progress) -> None:
         """Read the journal of an interrupted job, and keep the windows before the first damage.
@@ -179,9 +177,9 @@ class Journal:
         self._record(asdict(window))
         self.windows.append(window)
 
-    def finish(self, complete: Path, n_rows: int) -> None:
-        """Record which file is the complete output, and its number of rows."""
-        self._record({"finished": _identity(complete) | {"rows": n_rows}})
+    def finish(self, complete: Path) -> None:
+        """Record which file is the complete output."""
+        self._record({"finished": _identity(complete)})
 
     @contextmanager
     def staging(self) -> Iterator[Path]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from simcse_cli.encoding import formats
 from simcse_cli.encoding.parts import side_file
+from simcse_cli.encoding.row_names import NamedRow, names_file, text_digest, write_names
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import atomic_path
+from simcse_cli.files.atomic import atomic_path, check_output
 from simcse_cli.files.inputs import Inputs, read_json
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked
@@ -54,6 +55,8 @@ def merge_shards(
     for path in paths:
         files += [path, side_file(path)]
     inputs = Inputs(files)
+    inputs.require_apart(output)
+    inputs.require_apart(side_file(output))
     pieces = {path: _read_side(side_file(path)) for path in paths}
 
     # Rows are copied as they are stored, and are checked against the side files on the way.
@@ -61,11 +64,16 @@ def merge_shards(
     with Output(output, record=record, key="model_digest", inputs=inputs, force=force) as target:
         side = _joined_side(pieces)
         digest = formats.RowDigest()
+        ids_file = None if side.get("id_column") is None else names_file(output)
+        if ids_file is not None and not record.exists():  # else the ids are of an earlier output
+            check_output(ids_file, force=force)
 
-        def write_side(complete: Path) -> None:
+        def write_beside(complete: Path) -> None:
             target.write_record(complete.parent, side | digest.facts())
+            if ids_file is not None:
+                write_names(complete.with_name(ids_file.name), _names(pieces))
 
-        with atomic_path(output, force=force, companions=write_side) as complete:
+        with atomic_path(output, force=force, companions=write_beside) as complete:
             raw = complete.with_name("rows")
             with progress.task("merging", side["n_rows"]) as task:
                 has_ids = _copy_rows(pieces, raw, digest, task)
@@ -103,6 +111,11 @@ def _copy_rows(pieces: Pieces, raw: Path, total: formats.RowDigest, task: Progre
             if "rows_sha256" in side and side | digest.facts() != side:
                 raise DataError(f"{path} is not what its side file describes", hint=formats.DAMAGED)
     return has_ids
+
+
+def _names(pieces: Pieces) -> Iterator[NamedRow]:
+    for _, texts, ids in _blocks(pieces):
+        yield from zip(ids or (), map(text_digest, texts or ()), strict=True)
 
 
 def _blocks(pieces: Pieces) -> Iterator[formats.Block]:

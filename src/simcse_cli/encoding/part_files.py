@@ -12,7 +12,7 @@ from simcse_cli.encoding.parts import PART, Part, side_file
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, vector_output
 from simcse_cli.errors import OutputError
 from simcse_cli.files.atomic import output_error
-from simcse_cli.files.inputs import file_system, is_remote, open_input, remote_file
+from simcse_cli.files.inputs import Inputs, file_system, is_remote, open_input, remote_file
 from simcse_cli.files.schema import foreign_format, parse_json
 from simcse_cli.progress import Progress
 
@@ -20,15 +20,23 @@ PARTS_KEPT = "the encoded parts are kept; add --resume to the same command to co
 
 
 def claim_folder(
-    folder: str, own_names: Collection[str], n_parts: int, options: EncodeOptions
+    folder: str,
+    own_names: Collection[str],
+    n_parts: int,
+    inputs: Inputs,
+    options: EncodeOptions,
 ) -> None:
     """Create a folder of parts, or check one that exists.
 
     A part whose name gives another number of parts than ``n_parts`` is of another input. It raises
     an error, or is removed with ``--force``. ``own_names`` are the parts that this job will write.
-    If one of them exists, that is an error without ``--resume`` or ``--force``.
+    If one of them exists, that is an error without ``--resume`` or ``--force``. No part may be one
+    of the inputs.
     """
-    for name, remove in _removers_by_name(folder).items():
+    removers = _removers_by_name(folder)
+    for name in filter(PART.fullmatch, removers):
+        inputs.require_apart(f"{folder.rstrip('/')}/{name}")
+    for name, remove in removers.items():
         part_name = PART.fullmatch(name)
         is_of_other_input = part_name is not None and int(part_name["of"]) != n_parts
         if is_of_other_input and not options.force:

@@ -79,13 +79,15 @@ class _Worker:
         """Write one part, and return errors as values: Ray would turn raised ones into text."""
         part = Part(**row["part"])
         progress = SilentProgress()
-        answer = {"n_rows": part.n_rows, "warning": "", "error": "", "hint": ""}
+        answer = {"n_rows": part.n_rows, "n_blank": 0, "warning": "", "error": "", "hint": ""}
+        self.files.blank.clear()
         try:
             encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
         self._writer.encode.model.warn_truncated(progress)
-        return answer | {"warning": "; ".join(progress.warnings)}
+        n_blank = self.files.blank.total()
+        return answer | {"n_blank": n_blank, "warning": "; ".join(progress.warnings)}
 
 
 def encode_on_ray(
@@ -118,14 +120,17 @@ def encode_on_ray(
             _Worker, fn_constructor_args=worker_args, compute=compute, **resources
         )
         warnings: list[str] = []
+        n_blank = 0
         n_rows = sum(part.n_rows for _, part in outputs)
         with progress.task("encoding", n_rows) as task, kept_on_interrupt(lambda: PARTS_KEPT):
             for row in work.iter_rows():
                 if row["error"]:
                     raise SimcseError(row["error"], hint=row["hint"] or None)
                 task.advance(row["n_rows"])
+                n_blank += row["n_blank"]
                 if row["warning"]:
                     warnings.append(row["warning"])
+        files.blank[files.source] = n_blank
         if len(warnings) > 1:
             warnings[0] += f" (and {len(warnings) - 1} more parts like this)"
         if warnings:
@@ -200,7 +205,8 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
     """Return the number of workers and the resources of each worker.
 
     If the cluster has GPUs, a worker gets a GPU, or a share of one if there are more workers than
-    GPUs. Otherwise a worker gets a share of the cores.
+    GPUs; the shares are so small that all workers find room. Otherwise a worker gets a share of the
+    cores.
     """
     if ":" in options.device:
         raise ConfigError(
@@ -212,7 +218,8 @@ def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]
         n_gpus = int(ray.cluster_resources().get("GPU", 0))
     if n_gpus:
         workers = options.workers or n_gpus
-        return workers, {"num_gpus": min(1, n_gpus / workers)}
+        workers_per_gpu = -(-workers // n_gpus)  # rounded up
+        return workers, {"num_gpus": 1 / workers_per_gpu}
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     workers, share = share_cores(cores, options.workers)
     return workers, {"num_cpus": share}

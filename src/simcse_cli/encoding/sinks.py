@@ -24,9 +24,9 @@ from simcse_cli.errors import DataError, kept_on_interrupt
 from simcse_cli.files.atomic import (
     check_output,
     fsync_tree,
-    output_error,
     publish,
     staging_folder,
+    writing,
 )
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.system import sync
@@ -51,10 +51,6 @@ class Sink(Protocol):
     def n_rows(self) -> int:
         """The number of rows that the sink holds, including those of an interrupted job."""
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether an interrupted job has left nothing to do."""
-
     def open(
         self, settings: Mapping[str, Any], progress: Progress
     ) -> AbstractContextManager[object]:
@@ -75,7 +71,6 @@ class _PlainSink:
 
     group = ALONE
     n_rows = 0
-    is_finished = False
 
     @contextmanager
     def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
@@ -121,8 +116,8 @@ class PairsSink(_PlainSink):
 class VectorSink:
     """Write one vector per text into a file: row i is text i.
 
-    Nothing is created before the first window is encoded. After ``finish``, ``n_rows`` is 0 on all
-    processes but the first.
+    Nothing is created before the first window is encoded. Only on the first process does ``finish``
+    return the number of rows; on the others it returns 0.
 
     Attributes:
         output: the file; its ending gives the format.
@@ -152,16 +147,13 @@ class VectorSink:
     earlier: Update | None = None
 
     def __post_init__(self) -> None:
-        self.is_finished = False
         self.keep_texts |= formats.vector_file(self.output) in formats.WITH_TEXT
-        self._may_replace = self.force or self.earlier is not None
         self._journal = Journal(self.output, self.group.rank, self.group.n_processes)
         self._n_seen = 0  # windows of this process that the job has read
-        self._n_finished = 0  # rows of the finished output
 
     @property
     def n_rows(self) -> int:
-        return self._n_finished if self.is_finished else self._journal.n_rows
+        return self._journal.n_rows
 
     @contextmanager
     def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
@@ -174,42 +166,12 @@ class VectorSink:
             "processes": self.group.n_processes,
             "texts": self.keep_texts,
         }
-        try:
-            self._find_finished()
-            if self.is_finished:
-                progress.info(f"{self.output} is already finished")
-            else:
-                self._find_unfinished(progress)
-            with kept_on_interrupt(self._say_what_is_kept):
-                yield
-        except OSError as error:
-            raise output_error(self.output, error) from error
-
-    def _find_finished(self) -> None:
-        """Remove the journals of an earlier run that has completed the output.
-
-        That run was killed before it could remove them itself. With ``resume``, its output makes
-        this sink finished.
-        """
-        journals = self._journals()
-        n_rows = None
-        if journals[0].exists():
-            # A damaged journal names no finished output.
-            with suppress(DataError):
-                journals[0].read_journal()
-                n_rows = journals[0].finished_rows(self.output)
-        # All processes must have looked before the first one removes the journals.
-        self.group.wait()
-        if n_rows is None:
-            return
-        if self.group.rank == 0:
-            _remove(journals)
-        if self.resume:
-            self.is_finished = True
-            self._n_finished = n_rows if self.group.rank == 0 else 0
+        with writing(self.output), kept_on_interrupt(self._say_what_is_kept):
+            self._find_unfinished(progress)
+            yield
 
     def _find_unfinished(self, progress: Progress) -> None:
-        check_output(self.output, force=self._may_replace)
+        check_output(self.output, force=self.force or self.earlier is not None)
         journal = self._journal
         if not journal.exists():
             # Files without a journal were not written by an earlier run, so only force drops them.
@@ -252,15 +214,13 @@ class VectorSink:
         self._journal.open()
         # The first process assembles the files of all once they are written; the others wait.
         self.group.wait()
-        if self.group.rank == 0:
-            self._n_finished = self._assemble()
+        n_rows = self._assemble() if self.group.rank == 0 else 0
         self.group.wait()
-        self.is_finished = True
-        return self._n_finished
+        return n_rows
 
     def _assemble(self) -> int:
         """Make the output from the files of all processes, and return its number of rows."""
-        journals = self._journals()
+        journals = _journals(self.output, self.group)
         for journal in journals:
             journal.read_journal()
         first = journals[0]
@@ -282,7 +242,7 @@ class VectorSink:
                     raw.unlink()
             sync(complete)
             check_output(self.output, force=self.force)
-            first.finish(complete, n_rows)
+            first.finish(complete)
             publish(complete, self.output, folder)
         _remove(journals)
         return n_rows
@@ -302,7 +262,7 @@ class VectorSink:
             else:
                 raw.unlink()
             fsync_tree(folder)
-            journal.finish(complete, n_rows)
+            journal.finish(complete)
         publish(complete, self.output, folder)
         journal.remove()
         return n_rows
@@ -331,27 +291,28 @@ class VectorSink:
             return np.empty(shape, dtype)
         return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
 
-    def _journals(self) -> list[Journal]:
-        n_processes = self.group.n_processes
-        return [Journal(self.output, rank, n_processes) for rank in range(n_processes)]
 
-
-def finish_killed(output: Path) -> None:
+def finish_killed(output: Path, group: ProcessGroup = ALONE) -> None:
     """Do what was left to do when a process was killed after it had completed an output.
 
-    The output of an update is put in its place, and the journal is removed.
+    The output of an update is put in its place, and the journals are removed. All processes of the
+    group must call this; the first one does the work, and the others wait for it.
     """
-    journal = Journal(output, 0, 1)
-    if not journal.exists():
-        return
-    # A damaged journal, or a folder in its place, names no finished output.
-    with suppress(DataError, OSError):
-        journal.read_journal()
-    complete = journal.staged / output.name
-    if journal.finished_rows(complete) is not None:
-        publish(complete, output, journal.staged)
-    if journal.finished_rows(output) is not None:
-        journal.remove()
+    journals = _journals(output, group)
+    first = journals[0]
+    if group.rank == 0 and first.exists():
+        with writing(output), suppress(DataError):  # a damaged journal names no finished output
+            first.read_journal()
+        complete = first.staged / output.name
+        if first.has_finished(complete):
+            publish(complete, output, first.staged)
+        if first.has_finished(output):
+            _remove(journals)
+    group.wait()
+
+
+def _journals(output: Path, group: ProcessGroup) -> list[Journal]:
+    return [Journal(output, rank, group.n_processes) for rank in range(group.n_processes)]
 
 
 def _remove(journals: list[Journal]) -> None:

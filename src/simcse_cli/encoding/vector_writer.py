@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,14 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import FileFormat, guess_format
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.encoding.formats import WITH_TEXT, RowDigest, VectorType, vector_file
+from simcse_cli.encoding.formats import (
+    WITH_TEXT,
+    RowDigest,
+    VectorFile,
+    VectorType,
+    check_ids_of_parquet,
+    vector_file,
+)
 from simcse_cli.encoding.job import EncodeJob
 from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.options import EncodeOptions
@@ -22,7 +30,7 @@ from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
-from simcse_cli.errors import ConfigError, OutputError, UsageError
+from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
@@ -46,6 +54,25 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
     return options.resume and (is_unfinished(output) or output.exists())
 
 
+def may_replace_index(output: Path, options: EncodeOptions) -> bool:
+    """Tell whether the options allow to replace an existing index: only that of this output.
+
+    A run that was interrupted may have written it before the output.
+    """
+    if options.force or is_unfinished(output):
+        return True
+    side: Any = None
+    with suppress(DataError):  # a missing or damaged side file names no index
+        side = read_json(side_file(output))
+    return options.index is not None and _is_index_of(side, output, options.index)
+
+
+def _is_index_of(side: Any, output: Path, index: Path) -> bool:
+    """Tell whether the side file of an output names this index."""
+    recorded = side.get("index") if isinstance(side, dict) else None
+    return recorded is not None and (output.parent / recorded).resolve() == index.resolve()
+
+
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all its files; ``rank`` is the number of this process."""
     part_path = path.with_name(f"{path.name}.part-{rank}")
@@ -54,10 +81,13 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
-        if not side_file(path).exists():  # otherwise the ids belong to an earlier output
-            check_output(ids_file, force=options.force)
     if options.index is not None:
         companions += index_files(options.index)
+    for file in (path, side_file(path), *companions):
+        inputs.require_apart(file)
+    # The ids of an output with a side file, or of an unfinished one, are its own.
+    if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
+        check_output(ids_file, force=options.force)
     return Output(
         path,
         record=side_file(path),
@@ -85,6 +115,7 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
+        self._replaces_index = False  # known before the first vectors, as they begin a journal
 
     def write(
         self,
@@ -99,21 +130,19 @@ class VectorWriter:
 
         The caller must hold the output, which is a context manager. ``part`` tells which rows of
         the input the sentences are; None stands for all rows. ``group`` are the processes that
-        write the output together; all but the first return 0.
+        write the output together; all but the first may return 0.
         """
         options = self.options
-        if group is ALONE:
-            finish_killed(output.path)
+        if group.rank > 0:  # the first process tells the progress of all
+            progress = SILENT
+        finish_killed(output.path, group)
         if options.update and output.path.exists():
             return self._update(output, progress)
         is_finished = output.path.exists() and not is_unfinished(output.path)
         if options.resume and not options.force and is_finished:
             return self._rows_of_finished(output.path, progress)
         total = part.n_rows if part else self.files.total
-        sink = self._sink(output, part, group)
-        if group.rank > 0:  # the first process tells the progress of all
-            progress = SILENT
-        return self._run(sink, sentences, total, progress)
+        return self._run(self._sink(output, part, group), sentences, total, progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
         """Encode the rows of the input that are new or changed, and keep the others."""
@@ -122,7 +151,7 @@ class VectorWriter:
         side = read_side(output.path, settings)
         if "index" in side:
             index = output.path.parent / side["index"]
-            if options.index is not None and options.index.resolve() != index.resolve():
+            if options.index and not _is_index_of(side, output.path, options.index):
                 raise UsageError(
                     f"{output.path} has the index {index}, which an update keeps in step",
                     option="--index",
@@ -140,6 +169,8 @@ class VectorWriter:
         progress.info(update.summary())
         if update.changes_nothing and is_same_input and has_index:
             return int(side["n_rows"])
+        if vector_file(output.path) is VectorFile.PARQUET:
+            check_ids_of_parquet(update.ids)
         self.earlier = update
         texts = [update.texts[row] for row in update.fresh]
         return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
@@ -147,6 +178,7 @@ class VectorWriter:
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         """Return the sink for the vectors, which writes the files beside them at the end."""
         options = self.options
+        self._replaces_index = may_replace_index(output.path, options)
         return VectorSink(
             output.path,
             self.encode.dim,
@@ -194,8 +226,7 @@ class VectorWriter:
         require_same(path, side, self.facts())
         index = self.options.index
         if index is not None:
-            recorded = side.get("index")
-            if recorded is None or (path.parent / recorded).resolve() != index.resolve():
+            if not _is_index_of(side, path, index):
                 raise OutputError(
                     f"{path} exists already and was not written with --index {index}",
                     hint=EXISTS_HINT,
@@ -242,7 +273,7 @@ class VectorWriter:
         if self.options.id_column is not None:
             ids = list(map(cell_text, self._ids(output, None) or ()))
         search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
-        search_index.save(index, force=may_replace(output, self.options))
+        search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the ids in the id column, else the row numbers of a folder's part, else None."""

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.schema import checked, foreign_format, parse_json
 
@@ -146,6 +146,19 @@ class Inputs:
             if _identity(path) != identity:
                 hint = hint or "give a copy that nobody writes to"
                 raise DataError(f"{path} has changed while it was read", hint=hint)
+
+    def require_apart(self, output: Path | str) -> None:
+        """Raise UsageError if an output is one of the files, under whatever name or link."""
+        if is_remote(output):
+            is_input = output in self._seen
+        else:
+            identity = _identity(output)
+            is_input = identity is not None and identity in self._seen.values()
+        if is_input:
+            raise UsageError(
+                f"{output} is read by this command, and would be replaced",
+                hint="choose another name for the output",
+            )
 
 
 def _identity(path: Path | str) -> tuple[int, ...] | None:

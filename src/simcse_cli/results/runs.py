@@ -57,6 +57,8 @@ OWN_NAMES = (
 """Files and folders of a run."""
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
+DEV_DATA = "dev_data"
+"""The key for digests of the same data as in results: of the pairs in their order, with scores."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -203,6 +205,7 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
         "dev_split": float | None,
         "queries": str,
         DEV_PAIRS: dict[str, str],
+        DEV_DATA: dict[str, str],
     }
     for name, entry_type in type_by_entry.items():
         if name in record.data:

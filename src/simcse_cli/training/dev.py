@@ -52,7 +52,7 @@ from simcse_cli.objectives.registry import find_objective
 from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
-from simcse_cli.results.runs import DEV_PAIRS, Gain
+from simcse_cli.results.runs import DEV_DATA, DEV_PAIRS, Gain
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, DevSuite, Metric
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
@@ -370,6 +370,9 @@ def build_dev_set(
         if pairs is None:
             return None, facts
         facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
+        facts[DEV_DATA] = {
+            str(config.dev_file): StsTask("STSBenchmark", "dev", {"dev": pairs}).digest
+        }
         return DevPairs(pairs, config.dev_metric), facts
     if config.dev_suite is DevSuite.RETRIEVAL:
         dev_set, suite_facts = _build_retrieval(config, pairs)
@@ -488,6 +491,7 @@ def _build_sts(
     facts["dev_files"] = _digests(data_dir, itertools.chain.from_iterable(files.values()))
     facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
     facts[DEV_PAIRS] = {measure_of(task): digest_of_pairs(task.pairs) for task in tasks}
+    facts[DEV_DATA] = {measure_of(task): task.digest for task in tasks}
     return DevSts(tasks, config.dev_metric, pairs), facts
 
 
