@@ -10,7 +10,7 @@ from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format, inside
 from simcse_cli.models.module_list import read_record
 from simcse_cli.models.record import ModelRecord, read_fields, record_by_name
-from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
+from simcse_cli.models.resolve import ADAPTER_FILE, commit_of, resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
 
@@ -76,8 +76,10 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         named_record = base_record = read_record(base, progress)
         if base != named:
             named_record = read_record(named, progress)
-        # The name of a published checkpoint may appear only in the path of its folder.
-        record = named_record or base_record or record_by_name(f"{base_name or name}/{base}")
+        # The name of a published checkpoint may be that of its folder in the Hub's cache alone.
+        folder_name = base.parents[1].name if commit_of(base) else base.name
+        names = f"{Path(base_name or name).name}/{folder_name}"
+        record = named_record or base_record or record_by_name(names)
         folder = base if named_record is None else named
 
         # The transformer, which may have a folder of its own in that of the model.
