@@ -57,8 +57,10 @@ _MODEL_SETTINGS = ("teacher", "generator")  # each may be a path or a name on th
 # Settings that belong to this machine, or are shown elsewhere.
 _NOT_SHOWN = ("data_dir", "device", "revision")
 _ALWAYS_SHOWN = ("objective", "model", "batch_size", "lr")
-_TASK_NAMES = {"sts": "Semantic Similarity", "transfer": "Classification"}
-_TASK_TYPES = {"sts": "semantic-similarity", "transfer": "text-classification"}
+_TASKS = {  # type and name on the Hub, by suite
+    "sts": ("semantic-similarity", "Semantic Similarity"),
+    "transfer": ("text-classification", "Classification"),
+}
 
 
 class CardScore(EvalResult):
@@ -316,9 +318,10 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
         # The other suites differ in their metrics only.
         measure = _sts_score if suite == "sts" else _transfer_scores
         values, measured_by = measure(task, result.settings)
+        task_type, task_name = _TASKS[suite]
         about = {
-            "task_type": _TASK_TYPES[suite],
-            "task_name": _TASK_NAMES[suite],
+            "task_type": task_type,
+            "task_name": task_name,
             "dataset_type": name,
             "dataset_name": label(name),
             "dataset_split": split,

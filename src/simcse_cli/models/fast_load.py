@@ -78,21 +78,8 @@ class EncodingBackbone(nn.Module):
             "opened for encoding only: load_encoder without encode_only has the forward pass"
         )
 
-    def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Add a module under a dotted name; the tensors become its parameters.
-
-        Before this, the parameters are on the meta device and have no values.
-        """
-        for parameter_name, parameter in list(module.named_parameters()):
-            full_name = f"{name}.{parameter_name}"
-            tensor = tensors[full_name]
-            if tensor.shape != parameter.shape:
-                raise ValueError(
-                    f"{full_name}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}"
-                )
-            setattr(module, parameter_name, nn.Parameter(tensor))
-
-        # Make the parent modules in the dotted name that are still missing.
+    def put(self, name: str, module: nn.Module) -> None:
+        """Add a module under a dotted name, and the parent modules that are still missing."""
         *parent_names, own_name = name.split(".")
         parent: nn.Module = self
         for parent_name in parent_names:
@@ -202,10 +189,14 @@ def _json_object(path: Path) -> _Entries:
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
-    """Return an encoder of the sizes in ``config`` whose parameters are the tensors."""
+    """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
+
+    Raise an error for a tensor that is missing or has another shape.
+    """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
-    # The embeddings.
+    # The modules, whose parameters are on the meta device and have no values yet. If PyTorch drew
+    # the values of an embedding there, it would import its compiler, which takes seconds.
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
@@ -214,18 +205,19 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     for table, n_rows in tables.items():
         empty = torch.empty(n_rows, width, device="meta")
         module = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
-        backbone.put(f"embeddings.{table}", module, tensors)
+        backbone.put(f"embeddings.{table}", module)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
-    backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config), tensors)
-    backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config), tensors)
-    # The layers.
+    backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config))
+    backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config))
     architecture = ARCHITECTURES[config.model_type]
     for index in range(config.num_hidden_layers):
         for part, name in architecture.layer_names(index)._asdict().items():
-            backbone.put(name, _empty_part(part, config), tensors)
-    # The pooler.
+            backbone.put(name, _empty_part(part, config))
     if "pooler.dense.weight" in tensors:
-        backbone.put("pooler.dense", nn.Linear(width, width, device="meta"), tensors)
+        backbone.put("pooler.dense", nn.Linear(width, width, device="meta"))
+    # The tensors take the place of these parameters.
+    state = {name: tensors[name] for name, _ in backbone.named_parameters()}
+    backbone.load_state_dict(state, assign=True)
     return backbone
 
 
