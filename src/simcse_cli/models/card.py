@@ -486,8 +486,10 @@ def _settings(record: RunRecord) -> str:
     for key in (*_PATH_SETTINGS, *_MODEL_SETTINGS):
         names: list[str] = []
         for source in _as_list(shown.get(key)):
-            may_be_hub_name = key in _MODEL_SETTINGS and not Path(source).is_absolute()
-            names.append(source if may_be_hub_name else _file_name(source))
+            is_path = key in _PATH_SETTINGS or Path(source).is_absolute()
+            if is_path:
+                source = _file_name(source)
+            names.append(source)
         if names:
             shown[key] = names if len(names) > 1 else names[0]
     return dump_yaml(shown)

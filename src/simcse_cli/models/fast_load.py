@@ -169,7 +169,9 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
 def _weight_files(folder: Path, stem: str, ending: str) -> list[Path]:
     """Return the files that transformers reads: the one with all weights, or else its parts."""
     whole = folder / f"{stem}{ending}"
-    return [whole] if whole.is_file() else sorted(folder.glob(f"{stem}-*{ending}"))
+    if whole.is_file():
+        return [whole]
+    return sorted(folder.glob(f"{stem}-*{ending}"))
 
 
 def _weights(path: Path) -> AbstractContextManager[None]:

@@ -77,8 +77,10 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         if base != named:
             named_record = read_record(named, progress)
         # The name of a published checkpoint may be that of its folder in the Hub's cache alone.
-        folder_name = base.parents[1].name if commit_of(base) else base.name
-        names = f"{Path(base_name or name).name}/{folder_name}"
+        own_folder = base
+        if commit_of(base) is not None:
+            own_folder = base.parents[1]
+        names = f"{Path(base_name or name).name}/{own_folder.name}"
         record = named_record or base_record or record_by_name(names)
         folder = base if named_record is None else named
 
