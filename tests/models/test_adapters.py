@@ -19,6 +19,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.padding import pad
 from simcse_cli.models.record import ModelRecord
+from simcse_cli.models.resolve import resolve_model
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.settings.choices import HeadUse, Pooler
 
@@ -405,3 +406,61 @@ def test_an_adapter_that_names_a_module_to_import_is_refused(adapter_dir):
     edit(adapter_dir / "adapter_config.json", megatron_config={"a": 1}, megatron_core="antigravity")
     with pytest.raises(CheckpointError, match="megatron_config is for layers of Megatron"):
         load_encoder(adapter_dir)
+
+
+def test_the_base_of_an_adapter_folder_is_not_fetched(hub, adapter_dir, adapted, tiny_model_dir):
+    hub.put("someone/base", tiny_model_dir)
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path="someone/base")
+    with pytest.raises(CheckpointError, match=r"someone/base is not in the local cache") as error:
+        load_encoder(adapter_dir, device="cpu")
+    assert hub.asked == []
+    assert "simcse encode - -o - --model someone/base`" in error.value.hint
+    assert "base_model_name_or_path" in error.value.hint
+
+    resolve_model("someone/base")
+    hub.asked.clear()
+    found = load_encoder(adapter_dir, device="cpu")
+    assert hub.asked == []
+    np.testing.assert_allclose(encode(found, SENTENCES), encode(adapted, SENTENCES), atol=1e-5)
+
+
+def test_a_command_in_a_hint_quotes_what_a_stranger_wrote(adapter_dir):
+    entries = {"base_model_name_or_path": "someone/base", "revision": "main; rm -r ~"}
+    edit(adapter_dir / "adapter_config.json", **entries)
+    with pytest.raises(CheckpointError) as error:
+        load_encoder(adapter_dir, device="cpu")
+    assert "--model 'someone/base@main; rm -r ~'`" in error.value.hint
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_an_adapter_of_the_hub_is_fetched_with_its_base(
+    hub, adapter_dir, adapted, tiny_model_dir, ending
+):
+    hub.put("someone/base", tiny_model_dir, commit="b" * 40)
+    hub.put("someone/adapter", adapter_dir)
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path="someone/base")
+    if ending == "bin":
+        path = adapter_dir / "adapter_model.safetensors"
+        torch.save(load_file(path), path.with_suffix(".bin"))
+        path.unlink()
+    found = load_encoder("someone/adapter", device="cpu")
+    np.testing.assert_allclose(encode(found, SENTENCES), encode(adapted, SENTENCES), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"peft_type": "SHADOW", "shadow_model": "someone/other"},
+        {"peft_type": "XLORA", "adapters": {"0": "someone/other"}, "hidden_size": 32},
+    ],
+    ids=str,
+)
+def test_an_adapter_that_names_further_models_fetches_none(
+    hub, adapter_dir, tiny_model_dir, entries
+):
+    hub.put("someone/other", tiny_model_dir)
+    edit(tiny_model_dir / "config.json", use_cache=False)
+    edit(adapter_dir / "adapter_config.json", **entries)
+    with pytest.raises(CheckpointError, match="names more models, which PEFT would fetch"):
+        load_encoder(adapter_dir, device="cpu")
+    assert hub.asked == []

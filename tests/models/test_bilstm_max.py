@@ -25,6 +25,14 @@ def vectors(tmp_path: Path) -> WordVectors:
 
 
 @pytest.fixture
+def older_vectors(vectors, tmp_path) -> WordVectors:
+    """Return the vectors without the markers of version 2."""
+    lines = [line for line in vectors.path.read_text().splitlines() if "p>" not in line]
+    (tmp_path / "glove.txt").write_text("\n".join(lines))
+    return WordVectors(tmp_path / "glove.txt")
+
+
+@pytest.fixture
 def lstm() -> nn.LSTM:
     torch.manual_seed(0)
     return nn.LSTM(6, 4, batch_first=True, bidirectional=True).eval()
@@ -44,21 +52,21 @@ def states(lstm: nn.LSTM, vectors: WordVectors, tokens: list[str]) -> torch.Tens
 
 def test_version_2_is_the_maximum_over_marked_tokens(checkpoint, vectors, lstm):
     expected = states(lstm, vectors, ["<p>", "a", "dog", "</p>"]).amax(dim=0)
-    rows = BiLstmMax(checkpoint, vectors, version=2).encode(["a dog"])
+    rows = BiLstmMax(checkpoint, vectors).encode(["a dog"])
     np.testing.assert_allclose(rows[0], expected, rtol=1e-5)
     assert rows.min() < 0
 
 
-def test_version_1_lets_zero_padding_take_part(checkpoint, vectors, lstm):
-    expected = states(lstm, vectors, ["<s>", "a", "dog", "</s>"]).amax(dim=0).clamp(min=0)
+def test_version_1_lets_zero_padding_take_part(checkpoint, older_vectors, lstm):
+    expected = states(lstm, older_vectors, ["<s>", "a", "dog", "</s>"]).amax(dim=0).clamp(min=0)
     np.testing.assert_allclose(
-        BiLstmMax(checkpoint, vectors, version=1).encode(["a dog"])[0], expected, rtol=1e-5
+        BiLstmMax(checkpoint, older_vectors).encode(["a dog"])[0], expected, rtol=1e-5
     )
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_vector_does_not_depend_on_the_batch(version, checkpoint, vectors):
-    encoder = BiLstmMax(checkpoint, vectors, version=version)
+@pytest.mark.parametrize("fixture", ["older_vectors", "vectors"])
+def test_a_vector_does_not_depend_on_the_batch(fixture, checkpoint, request):
+    encoder = BiLstmMax(checkpoint, request.getfixturevalue(fixture))
     sentences = ["a", "a dog runs a dog", "", "dog runs"]
     together = encoder.encode(sentences)
     for row, sentence in zip(together, sentences, strict=True):
@@ -70,11 +78,9 @@ def test_unknown_words_are_passed_over(checkpoint, vectors):
     np.testing.assert_array_equal(encoder.encode(["a zyzzyva dog"]), encoder.encode(["a dog"]))
 
 
-def test_version_follows_the_markers_of_the_vectors(checkpoint, vectors, tmp_path):
+def test_version_follows_the_markers_of_the_vectors(checkpoint, vectors, older_vectors):
     assert BiLstmMax(checkpoint, vectors).version == 2
-    lines = [line for line in vectors.path.read_text().splitlines() if "p>" not in line]
-    (tmp_path / "glove.txt").write_text("\n".join(lines))
-    assert BiLstmMax(checkpoint, WordVectors(tmp_path / "glove.txt")).version == 1
+    assert BiLstmMax(checkpoint, older_vectors).version == 1
 
 
 def test_safetensors_give_the_same_vectors(checkpoint, vectors, lstm, tmp_path):

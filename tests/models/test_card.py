@@ -122,6 +122,26 @@ def test_hub_datasets_are_named(run, tmp_path):
     assert str(tmp_path) not in (run / "README.md").read_text()
 
 
+def test_settings_tell_no_folder_of_this_machine(run):
+    record = read_run_record(run)
+    record.config |= {
+        "objective": "/home/me/own.py:Mine",
+        "corpus": "/home/me/corpus.jsonl",
+        "queries": "/home/me/queries.jsonl",
+        "qrels": "/home/me/qrels.tsv",
+        "teacher": ["/home/me/teacher:0.5", "someone/teacher:0.5"],
+        "generator": "/home/me/generator",
+    }
+    write_cards(run, record, load_encoder(run, device="cpu"))
+    text = (run / "README.md").read_text()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert "/home/me" not in text
+    settings = yaml.safe_load(block)
+    assert settings["objective"] == "own.py:Mine"
+    assert settings["teacher"] == ["teacher:0.5", "someone/teacher:0.5"]
+    assert settings["qrels"] == "qrels.tsv"
+
+
 def test_usage_block_runs_as_printed(run, monkeypatch, capsys):
     pytest.importorskip("sentence_transformers")
     vectors = encode(

@@ -134,6 +134,18 @@ def test_original_checkpoint_without_record_asks_for_the_pooler(tiny_model_dir):
     assert "--pooler cls_before_pooler" in caught.value.hint
 
 
+def test_weights_of_another_shape_are_named(tiny_model_dir):
+    path = tiny_model_dir / "model.safetensors"
+    tensors = load_file(path)
+    name = "encoder.layer.0.output.dense.weight"
+    tensors[name] = tensors[name][:, :5].clone()
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=rf"{name} have shape \(32, 5\), config.json says \(32, 64\)"
+    ):
+        load_encoder(tiny_model_dir, device="cpu")
+
+
 def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
     before = plain_vectors(tiny_model_dir, "cls_before_pooler", sentences)
     head = unconverted(tiny_model_dir)
@@ -149,6 +161,15 @@ def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
 def test_published_names_say_the_pooler(tiny_model_dir, name, pooler):
     folder = tiny_model_dir.rename(tiny_model_dir.with_name(name))
     assert load_encoder(folder, device="cpu").pooler is pooler
+    cached = tiny_model_dir.parent / f"models--x--{name}" / "snapshots" / ("c" * 40)
+    cached.parent.mkdir(parents=True)
+    assert load_encoder(folder.rename(cached), device="cpu").pooler is pooler
+
+
+def test_the_folder_of_a_project_does_not_say_the_pooler(tiny_model_dir):
+    folder = tiny_model_dir.parent / "sup-simcse-project" / "bert"
+    folder.parent.mkdir()
+    assert load_encoder(tiny_model_dir.rename(folder), device="cpu").pooler is Pooler.AVG
 
 
 @pytest.mark.parametrize("pooler", [pooler for pooler in Pooler if pooler is not Pooler.MASK])

@@ -123,6 +123,12 @@ def edit_json(path, **entries):
         {"vocab_size": 7},
         {"intermediate_size": 65},
         {"pad_token_id": None},
+        {"pad_token_id": True},
+        {"layer_norm_eps": "1e-12"},
+        {"layer_norm_eps": None},
+        {"hidden_act": ["gelu"]},
+        {"num_attention_heads": 4.0},
+        {"num_attention_heads": -4},
     ],
     ids=str,
 )
@@ -215,3 +221,48 @@ def test_encoding_needs_no_modelling_code(tmp_path):
         "'torch._dynamo'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_weights_under_other_names_are_not_read(tmp_path):
+    folder = build_tiny_model(tmp_path / "model")
+    other = build_tiny_model(tmp_path / "other", seed=1)
+    expected = encode(load_encoder(folder, pooler="avg", device="cpu"), SENTENCES)
+    shutil.copy(other / "model.safetensors", folder / "model_before.safetensors")
+    light = load_encoder(folder, pooler="avg", device="cpu", encode_only=True)
+    assert isinstance(light.backbone, EncodingBackbone)
+    np.testing.assert_array_equal(encode(light, SENTENCES), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("special_tokens_map.json", {"cls_token": "the"}), ("added_tokens.json", {"dog": 7})],
+)
+@pytest.mark.parametrize("as_bert", [False, True])
+def test_a_tokenizer_with_more_in_its_older_files_is_left_to_transformers(
+    tmp_path, as_bert, name, content
+):
+    folder = build_tiny_model(tmp_path / "model")
+    if as_bert:
+        bert_tokenizer(folder)
+    (folder / "special_tokens_map.json").write_text(json.dumps({"cls_token": "[CLS]"}))
+    assert plain_tokenizer(folder) is not None
+    (folder / name).write_text(json.dumps(content))
+    assert plain_tokenizer(folder) is None
+
+
+def test_a_bert_tokenizer_that_adds_other_ids_is_left_to_transformers(tmp_path):
+    folder = bert_tokenizer(build_tiny_model(tmp_path / "model"))
+    processor = {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}
+    edit_json(folder / "tokenizer.json", post_processor=processor)
+    assert plain_tokenizer(folder) is not None
+    edit_json(folder / "tokenizer.json", post_processor=processor | {"sep": ["[SEP]", 7]})
+    assert plain_tokenizer(folder) is None
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("length", [-1, 0, 2, "20", True, [3]], ids=str)
+def test_a_length_without_room_for_a_text_is_refused(tmp_path, length, encode_only):
+    folder = build_tiny_model(tmp_path / "model")
+    edit_json(folder / "tokenizer_config.json", model_max_length=length)
+    with pytest.raises(CheckpointError, match=r"model_max_length .* need a number of at least 3"):
+        load_encoder(folder, pooler="avg", device="cpu", encode_only=encode_only)

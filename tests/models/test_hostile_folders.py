@@ -228,7 +228,10 @@ def test_absurd_configurations_are_refused_before_a_model_is_built(
             load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
 
 
-@pytest.mark.parametrize("part", ["modules.json", "simcse.json", "model.safetensors.index.json"])
+@pytest.mark.parametrize(
+    "part",
+    ["modules.json", "head_folder", "transformer_folder", "model.safetensors.index.json"],
+)
 def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
     folder = exported(tiny_encoder, tmp_path / "model")
     outside = f"../{folder.name}/Dense"
@@ -237,8 +240,8 @@ def test_paths_out_of_the_folder_are_refused(tiny_encoder, tmp_path, part):
         modules = json.loads((folder / part).read_text())
         modules[-1]["path"] = outside
         (folder / part).write_text(json.dumps(modules))
-    elif part == "simcse.json":
-        change(folder / part, head_folder=outside)
+    elif part.endswith("_folder"):
+        change(folder / "simcse.json", **{part: outside})
     else:
         (folder / "model.safetensors").rename(tmp_path / "model.safetensors")
         (folder / part).write_text(

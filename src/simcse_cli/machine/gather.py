@@ -129,11 +129,11 @@ def row_counts(rows: Tensor) -> list[int]:
 
 
 def gather_views(
-    views: Sequence[Tensor], counts: Sequence[int] = (), *, original_scaling: bool = False
+    views: Sequence[Tensor], counts: Sequence[int], *, original_scaling: bool = False
 ) -> list[Tensor]:
     """Return each view ``(B, D)`` with the rows of all processes, ``(N, D)``, in one exchange.
 
-    ``counts`` are the numbers of rows of the processes; they are exchanged if not given. With
+    ``counts`` are the numbers of rows of the processes; they are exchanged if there are none. With
     ``original_scaling``, the rows of other processes are constants.
     """
     if n_processes() == 1:

@@ -6,7 +6,6 @@ Nothing in a pickled checkpoint is executed.
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.word_vectors import WordVectors
 from simcse_cli.progress import SILENT, Progress
 
-Version = Literal[1, 2]
-
-MARKERS: dict[Version, tuple[str, str]] = {1: ("<s>", "</s>"), 2: ("<p>", "</p>")}
+MARKERS = {1: ("<s>", "</s>"), 2: ("<p>", "</p>")}
 """Words before and after each sentence; version 1 uses GloVe, version 2 fastText."""
 
 _BATCH_SENTENCES = 64
@@ -47,20 +44,18 @@ class BiLstmMax:
     original code pads all but the longest sentences of a batch. Here, every sentence counts as
     padded, so its vector does not depend on the batch.
 
+    It is version 2 if the vectors have that version's markers, else version 1.
+
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.
-        version: 1 or 2; None means 2 if the vectors have that version's markers, else 1.
+        vectors: those of the words.
     """
 
-    def __init__(
-        self, checkpoint: Path | str, vectors: WordVectors, *, version: Version | None = None
-    ) -> None:
+    def __init__(self, checkpoint: Path | str, vectors: WordVectors) -> None:
         self._path = require_file(checkpoint)
         self.name = self._path.name
         self.vectors = vectors
-        if version is None:
-            version = 2 if all(marker in vectors for marker in MARKERS[2]) else 1
-        self.version: Version = version
+        self.version = 2 if all(marker in vectors for marker in MARKERS[2]) else 1
         self.lstm = _lstm_from(_read_state(self._path), self._path)
         self.dim = 2 * self.lstm.hidden_size
         if self.lstm.input_size != vectors.dim:

@@ -52,12 +52,15 @@ _INDEX = "model-index"
 _SCORES_START = "<!-- scores: kept current by simcse eval -->\n"
 _SCORES_END = "<!-- end of scores -->\n"
 _NOTHING = "Nothing was measured yet."
-_PATH_SETTINGS = ("train_file", "dev_file")
+_PATH_SETTINGS = ("objective", "train_file", "dev_file", "corpus", "queries", "qrels")
+_MODEL_SETTINGS = ("teacher", "generator")  # each may be a path or a name on the Hub
 # Settings that belong to this machine, or are shown elsewhere.
 _NOT_SHOWN = ("data_dir", "device", "revision")
 _ALWAYS_SHOWN = ("objective", "model", "batch_size", "lr")
-_TASK_NAMES = {"sts": "Semantic Similarity", "transfer": "Classification"}
-_TASK_TYPES = {"sts": "semantic-similarity", "transfer": "text-classification"}
+_TASKS = {  # type and name on the Hub, by suite
+    "sts": ("semantic-similarity", "Semantic Similarity"),
+    "transfer": ("text-classification", "Classification"),
+}
 
 
 class CardScore(EvalResult):
@@ -315,9 +318,10 @@ def _task_scores(result: SuiteResult, name: str, task: TaskResult) -> list[CardS
         # The other suites differ in their metrics only.
         measure = _sts_score if suite == "sts" else _transfer_scores
         values, measured_by = measure(task, result.settings)
+        task_type, task_name = _TASKS[suite]
         about = {
-            "task_type": _TASK_TYPES[suite],
-            "task_name": _TASK_NAMES[suite],
+            "task_type": task_type,
+            "task_name": task_name,
             "dataset_type": name,
             "dataset_name": label(name),
             "dataset_split": split,
@@ -399,7 +403,6 @@ def _card(
     sources = _as_list(record.config.get("train_file"))
     metadata = dump_yaml(_metadata(record, sources))
     compared = {Similarity.COSINE: "their cosine", Similarity.DOT: "their dot product"}
-    similarity = model.record.similarity
     return _template().render(
         record=record,
         model=model,
@@ -409,7 +412,7 @@ def _card(
         base=record.base,
         name=record.base.get("name") or Path(record.model).name,
         sources=list(map(_file_name, sources)),
-        compared_by=compared.get(Similarity(similarity), similarity),
+        compared_by=compared[Similarity(model.record.similarity)],
         hardware=_hardware(record),
         duration=duration(record.timings.get("hours")),
         settings=_settings(record),
@@ -480,8 +483,13 @@ def _settings(record: RunRecord) -> str:
             shown[key] = value
     # A path is cut to its last part, as its folders belong to this machine. Hub names stay whole.
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
-    for key in _PATH_SETTINGS:
-        if shown.get(key) is not None:
-            names = [_file_name(source) for source in _as_list(shown[key])]
+    for key in (*_PATH_SETTINGS, *_MODEL_SETTINGS):
+        names: list[str] = []
+        for source in _as_list(shown.get(key)):
+            is_path = key in _PATH_SETTINGS or Path(source).is_absolute()
+            if is_path:
+                source = _file_name(source)
+            names.append(source)
+        if names:
             shown[key] = names if len(names) > 1 else names[0]
     return dump_yaml(shown)

@@ -30,7 +30,7 @@ from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
-from simcse_cli.models.record import RECORD_FILE, ModelRecord
+from simcse_cli.models.record import RECORD_FILE, SHORTEST
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.packed.backbone import packed_backbone
@@ -192,7 +192,7 @@ def _build_encoder(
         recorded,
         pooler=pooler,
         head_use=HeadUse.NONE if head is None else HeadUse.KEPT,
-        max_length=_max_length(modules, recorded),
+        max_length=_max_length(source, modules),
         template=template,
         subtracts_template=recorded.subtracts_template and template == recorded.template,
     )
@@ -420,19 +420,27 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
     return encoder
 
 
-def _max_length(modules: _Modules, record: ModelRecord) -> int:
+def _max_length(source: ModelFiles, modules: _Modules) -> int:
     """Return how many sub-words of a text the model reads at most, as sentence-transformers does.
 
     The limit is the recorded length. If none is recorded, it is the smaller one of the limits in
     the tokenizer and in the configuration. It never exceeds the number of positions.
     """
     limit = _most_tokens(modules)
-    if record.max_length is None:
-        return int(min(limit, modules.tokenizer.model_max_length, NO_LIMIT))
+    recorded = source.record.max_length
+    if recorded is None:
+        length = modules.tokenizer.model_max_length
+        if not isinstance(length, int | float) or length < SHORTEST:
+            raise CheckpointError(
+                f"{source.name}: model_max_length {length!r} in its tokenizer_config.json, need a "
+                f"number of at least {SHORTEST}",
+                hint="correct the file, or remove the entry",
+            )
+        return int(min(limit, length, NO_LIMIT))
     # Without a table of positions, a recorded length may exceed that of the configuration.
     if _n_positions(modules.backbone) is None:
-        return record.max_length
-    return int(min(limit, record.max_length))
+        return recorded
+    return min(limit, recorded)
 
 
 def _most_tokens(modules: _Modules) -> int:

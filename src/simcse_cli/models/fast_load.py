@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError
 from simcse_cli.files.inputs import read_json
-from simcse_cli.files.schema import foreign_format
+from simcse_cli.files.schema import checked, foreign_format
 from simcse_cli.models.tokens import NO_LIMIT
 from simcse_cli.packed.architectures import (
     ARCHITECTURES,
@@ -33,22 +33,22 @@ from simcse_cli.packed.backbone import packed_backbone
 
 _Entries = dict[str, Any]
 
-# Entries of config.json that the forward pass needs; transformers knows the defaults of missing
-# ones.
-_CONFIG_NEEDED = (
-    "attention_probs_dropout_prob",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "hidden_size",
-    "intermediate_size",
-    "layer_norm_eps",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "pad_token_id",
-    "type_vocab_size",
-    "vocab_size",
-)
+# Entries of config.json that the forward pass needs, with the types that transformers accepts;
+# transformers knows the defaults of missing ones.
+_CONFIG_NEEDED: dict[str, tuple[type, ...]] = {
+    "attention_probs_dropout_prob": (float, int),
+    "hidden_act": (str,),
+    "hidden_dropout_prob": (float, int),
+    "hidden_size": (int,),
+    "intermediate_size": (int,),
+    "layer_norm_eps": (float,),
+    "max_position_embeddings": (int,),
+    "num_attention_heads": (int,),
+    "num_hidden_layers": (int,),
+    "pad_token_id": (int,),
+    "type_vocab_size": (int,),
+    "vocab_size": (int,),
+}
 # Entries that ask for more than a plain model or a plain tokenizer.
 _CONFIG_EXTRAS = ("auto_map", "quantization_config", "pruned_heads", "chunk_size_feed_forward")
 _TOKENIZER_EXTRAS = (
@@ -78,21 +78,8 @@ class EncodingBackbone(nn.Module):
             "opened for encoding only: load_encoder without encode_only has the forward pass"
         )
 
-    def put(self, name: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-        """Add a module under a dotted name; the tensors become its parameters.
-
-        Before this, the parameters are on the meta device and have no values.
-        """
-        for parameter_name, parameter in list(module.named_parameters()):
-            full_name = f"{name}.{parameter_name}"
-            tensor = tensors[full_name]
-            if tensor.shape != parameter.shape:
-                raise ValueError(
-                    f"{full_name}: shape {tuple(tensor.shape)}, need {tuple(parameter.shape)}"
-                )
-            setattr(module, parameter_name, nn.Parameter(tensor))
-
-        # Make the parent modules in the dotted name that are still missing.
+    def put(self, name: str, module: nn.Module) -> None:
+        """Add a module under a dotted name, and the parent modules that are still missing."""
         *parent_names, own_name = name.split(".")
         parent: nn.Module = self
         for parent_name in parent_names:
@@ -130,8 +117,9 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     prefix = plain_prefix(config.get("model_type"))
     if prefix is None or not (folder / "model.safetensors").is_file():
         return None
-    if any(key not in config for key in _CONFIG_NEEDED):
-        return None
+    for key, kinds in _CONFIG_NEEDED.items():
+        if type(config.get(key)) not in kinds:
+            return None
     asks_for_more = any(config.get(key) for key in _CONFIG_EXTRAS)
     if asks_for_more or (folder / "adapter_config.json").exists():
         return None
@@ -140,7 +128,8 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         return None
     # Read all tensors. In the file of a larger model, those of the encoder start with the prefix.
     try:
-        if config["hidden_size"] % config["num_attention_heads"]:
+        n_heads = config["num_attention_heads"]
+        if n_heads < 1 or config["hidden_size"] % n_heads:
             return None
         tensors = {name: tensor.float() for name, tensor in read_tensors(folder).items()}
         below_prefix: dict[str, Tensor] = {}
@@ -162,19 +151,27 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     They are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in _weight_files(folder, "model", ".safetensors"):
         with _weights(path), safe_open(path, "pt") as stream:
             keys = stream.keys()  # the stream itself cannot be iterated
             names = [name for name in keys if name.startswith(prefix)]
             tensors |= {name.removeprefix(prefix): stream.get_tensor(name) for name in names}
     if not tensors:
-        for path in sorted(folder.glob("pytorch_model*.bin")):
+        for path in _weight_files(folder, "pytorch_model", ".bin"):
             with _weights(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 for name, tensor in state.items():
                     if name.startswith(prefix):
                         tensors[name.removeprefix(prefix)] = tensor
     return tensors
+
+
+def _weight_files(folder: Path, stem: str, ending: str) -> list[Path]:
+    """Return the files that transformers reads: the one with all weights, or else its parts."""
+    whole = folder / f"{stem}{ending}"
+    if whole.is_file():
+        return [whole]
+    return sorted(folder.glob(f"{stem}-*{ending}"))
 
 
 def _weights(path: Path) -> AbstractContextManager[None]:
@@ -194,10 +191,14 @@ def _json_object(path: Path) -> _Entries:
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
-    """Return an encoder of the sizes in ``config`` whose parameters are the tensors."""
+    """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
+
+    Raise an error for a tensor that is missing or has another shape.
+    """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
-    # The embeddings.
+    # The modules, whose parameters are on the meta device and have no values yet. If PyTorch drew
+    # the values of an embedding there, it would import its compiler, which takes seconds.
     tables = {
         "word_embeddings": config.vocab_size,
         "position_embeddings": config.max_position_embeddings,
@@ -206,18 +207,19 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     for table, n_rows in tables.items():
         empty = torch.empty(n_rows, width, device="meta")
         module = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
-        backbone.put(f"embeddings.{table}", module, tensors)
+        backbone.put(f"embeddings.{table}", module)
     backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
-    backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config), tensors)
-    backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config), tensors)
-    # The layers.
+    backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config))
+    backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config))
     architecture = ARCHITECTURES[config.model_type]
     for index in range(config.num_hidden_layers):
         for part, name in architecture.layer_names(index)._asdict().items():
-            backbone.put(name, _empty_part(part, config), tensors)
-    # The pooler.
+            backbone.put(name, _empty_part(part, config))
     if "pooler.dense.weight" in tensors:
-        backbone.put("pooler.dense", nn.Linear(width, width, device="meta"), tensors)
+        backbone.put("pooler.dense", nn.Linear(width, width, device="meta"))
+    # The tensors take the place of these parameters.
+    state = {name: tensors[name] for name, _ in backbone.named_parameters()}
+    backbone.load_state_dict(state, assign=True)
     return backbone
 
 
@@ -246,19 +248,23 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     """
     settings = _json_object(folder / "tokenizer_config.json")
     content = _json_object(folder / "tokenizer.json")
+    if "added_tokens_decoder" not in settings:  # written before transformers 4.34
+        if (folder / "added_tokens.json").exists():
+            return None
+        settings |= _json_object(folder / "special_tokens_map.json")
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):
             # Return None where transformers would make another tokenizer of these files.
-            if not _special_tokens_agree(settings, content):
+            is_known = kind in (*_VERBATIM_CLASSES, *_BERT_CLASSES)
+            if not is_known or not _special_tokens_agree(settings, content):
                 return None
-            is_plain_bert = kind in _BERT_CLASSES and _is_plain_bert(settings, content)
-            if kind not in _VERBATIM_CLASSES and not is_plain_bert:
-                return None
-            # The tokenizer, and the attributes that transformers would give it.
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
             tokenizer.no_padding()
             tokenizer.no_truncation()
+            if kind in _BERT_CLASSES and not _is_plain_bert(settings, content, tokenizer):
+                return None
+            # The attributes that transformers would give it.
             pad = _text(settings.get("pad_token"))
             pad_id = None if pad is None else tokenizer.token_to_id(pad)
             length, side = _length_and_side(settings, content)
@@ -277,7 +283,7 @@ def _length_and_side(settings: _Entries, content: _Entries) -> tuple[int, str]:
         raise DataError(f"truncation_side {side!r}")
     if length is None:
         return NO_LIMIT, side
-    return min(int(length), NO_LIMIT), side
+    return min(int(checked(length, float, "model_max_length")), NO_LIMIT), side
 
 
 def _text(token: Any) -> str | None:
@@ -292,10 +298,14 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     if any(settings.get(key) for key in _TOKENIZER_EXTRAS):
         return False
 
-    # Each added token must be special, and neither depend on nor include what is beside it.
-    listed = settings.get("added_tokens_decoder", {}).values()
+    # Both files must list the same tokens, if both list them.
     added = content.get("added_tokens", [])
-    for token in (*added, *listed):
+    by_id = {str(token.pop("id")): token for token in added}
+    if settings.get("added_tokens_decoder", by_id) != by_id:
+        return False
+
+    # Each added token must be special, and neither depend on nor include what is beside it.
+    for token in added:
         takes_more = token.get("lstrip") or token.get("rstrip") or token.get("single_word")
         if takes_more or not token.get("special"):
             return False
@@ -309,19 +319,15 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     n_words = len(content.get("model", {}).get("vocab", ()))
     # The vocabulary must hold more than the special tokens. In a vocabulary of more than
     # ``_MOST_WORDS``, transformers may change the splitting rule, which is not repeated here.
-    return (
-        bool(texts)
-        and named - {None} == texts
-        and {_text(token) for token in listed} <= texts
-        and len(texts) < n_words <= _MOST_WORDS
-    )
+    return bool(texts) and named - {None} == texts and len(texts) < n_words <= _MOST_WORDS
 
 
-def _is_plain_bert(settings: _Entries, content: _Entries) -> bool:
+def _is_plain_bert(settings: _Entries, content: _Entries, tokenizer: Tokenizer) -> bool:
     """Tell whether tokenizer.json is what transformers builds for BERT from the settings."""
     model = content.get("model", {})
-    start = _text(settings.get("cls_token", "[CLS]"))
-    end = _text(settings.get("sep_token", "[SEP]"))
+    start = tokenizer.token_to_id(_text(settings.get("cls_token", "[CLS]")) or "")
+    end = tokenizer.token_to_id(_text(settings.get("sep_token", "[SEP]")) or "")
+    one_word = tokenizer.encode("a").ids
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -336,20 +342,5 @@ def _is_plain_bert(settings: _Entries, content: _Entries) -> bool:
         and model.get("unk_token") == _text(settings.get("unk_token", "[UNK]"))
         and model.get("continuing_subword_prefix") == "##"
         and model.get("max_input_chars_per_word", 100) == 100
-        and _puts_around(content.get("post_processor") or {}, start, end)
+        and (len(one_word), one_word[0], one_word[-1]) == (3, start, end)
     )
-
-
-def _puts_around(processor: _Entries, start: str | None, end: str | None) -> bool:
-    """Tell whether a post-processor adds just these tokens before and after a sentence."""
-    if processor.get("type") == "BertProcessing":
-        # Each of the two entries is a token and its id.
-        tokens = [processor.get(name, [None])[0] for name in ("cls", "sep")]
-        return tokens == [start, end]
-    if processor.get("type") != "TemplateProcessing":
-        return False
-    names: list[Any] = []
-    for piece in processor.get("single", ()):
-        item = piece.get("SpecialToken") or piece.get("Sequence") or {}
-        names.append(item.get("id"))
-    return names == [start, "A", end]  # A is the place of the sentence

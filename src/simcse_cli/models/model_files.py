@@ -10,10 +10,12 @@ from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format, inside
 from simcse_cli.models.module_list import read_record
 from simcse_cli.models.record import ModelRecord, read_fields, record_by_name
-from simcse_cli.models.resolve import ADAPTER_FILE, resolve_model
+from simcse_cli.models.resolve import ADAPTER_FILE, commit_of, resolve_model
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.config import pinned
 
+# Adapters for which PEFT loads further models that their settings name.
+_NAMING_MODELS = ("SHADOW", "XLORA")
 # What a configuration may claim at most, see _require_plausible_sizes.
 _MOST_LAYERS = 1_000
 _LAYER_KEYS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
@@ -54,7 +56,8 @@ class ModelFiles:
 def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
     """Find the folders of a model, check them, and read its record.
 
-    An adapter folder without a record has that of its base model.
+    An adapter folder without a record has that of its base model. This model is fetched only for an
+    adapter that is named by its own name on the Hub.
     """
     named = resolve_model(name, progress)
     hint = "the files may be incomplete or corrupt: copy or download them again"
@@ -63,7 +66,9 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         base = named
         base_name = _base_name(named)
         if base_name is not None:
-            base = _find_base(named, base_name, progress)
+            # A folder may be of a stranger, so it does not decide what is fetched.
+            may_fetch = not Path(name).exists()
+            base = _find_base(named, base_name, progress, may_fetch)
         for model_folder in {named, base}:
             _require_safe_paths(model_folder)
 
@@ -71,8 +76,12 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         named_record = base_record = read_record(base, progress)
         if base != named:
             named_record = read_record(named, progress)
-        # The name of a published checkpoint may appear only in the path of its folder.
-        record = named_record or base_record or record_by_name(f"{base_name or name}/{base}")
+        # The name of a published checkpoint may be that of its folder in the Hub's cache alone.
+        own_folder = base
+        if commit_of(base) is not None:
+            own_folder = base.parents[1]
+        names = f"{Path(base_name or name).name}/{own_folder.name}"
+        record = named_record or base_record or record_by_name(names)
         folder = base if named_record is None else named
 
         # The transformer, which may have a folder of its own in that of the model.
@@ -89,6 +98,7 @@ class _AdapterFile:
 
     base_model_name_or_path: str
     revision: str | None = None
+    peft_type: Any = None
     layer_replication: Any = None
     megatron_config: Any = None
 
@@ -118,21 +128,27 @@ def _base_name(folder: Path) -> str | None:
             f"{path}: megatron_config is for layers of Megatron, need an adapter without it",
             hint="do not use this adapter, or remove the entry",
         )
+    if adapter.peft_type in _NAMING_MODELS:
+        raise CheckpointError(
+            f"{path}: an adapter of type {adapter.peft_type} names more models, which PEFT would "
+            "fetch; need one that only changes weights",
+            hint="take a LoRA adapter",
+        )
     name = adapter.base_model_name_or_path
     if Path(name).exists():
         return name
     return pinned(name, adapter.revision)
 
 
-def _find_base(folder: Path, called: str, progress: Progress) -> Path:
-    """Return the folder of an adapter's base model, which may be fetched like any other model."""
+def _find_base(folder: Path, called: str, progress: Progress, may_fetch: bool) -> Path:
+    """Return the folder of an adapter's base model."""
     try:
-        base = resolve_model(called, progress)
+        base = resolve_model(called, progress, may_fetch=may_fetch)
     except CheckpointError as error:
+        how = error.hint or "put the model back there"
         raise CheckpointError(
             f"{folder} is an adapter of {called}: {error.message}",
-            hint=f"put the model back there, or name its place in {folder / ADAPTER_FILE} "
-            "(base_model_name_or_path)",
+            hint=f"{how}, or name its place in {folder / ADAPTER_FILE} (base_model_name_or_path)",
         ) from error
     if _base_name(base) is not None:
         raise CheckpointError(

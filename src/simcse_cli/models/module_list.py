@@ -19,7 +19,7 @@ from simcse_cli.errors import CheckpointError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, inside
 from simcse_cli.models.fast_load import read_tensors
-from simcse_cli.models.poolers import POOLERS, Reduction
+from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.record import (
     PROMPTS_FILE,
     RECORD_FILE,
@@ -85,7 +85,7 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_REDUCTIONS = {"cls": Reduction.CLS, "mean": Reduction.MEAN}
+_POOLERS = {"cls": Pooler.CLS_BEFORE_POOLER, "mean": Pooler.AVG}  # of the last layer, by mode
 _WIDTHS = ("word_embedding_dimension", "embedding_dimension")
 _INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
 _HAS_TANH = {
@@ -190,7 +190,7 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     places = [inside(str(path), row.get("path")) for row in rows]
     _require_known_order(kinds, path)
     # What each module says about the record.
-    reduction: Reduction | None = None
+    pooler: Pooler | None = None
     layer_pooler: Pooler | None = None
     fields: _Entries = {}
     for kind, place in zip(kinds, places, strict=True):
@@ -203,26 +203,25 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
                 _require_output_per_token(folder / place)
                 fields["cnn_folder"] = place
             case "Pooling":
-                reduction, fields["include_prompt"] = _read_pooling(folder / place)
+                pooler, fields["include_prompt"] = _read_pooling(folder / place)
             case "Dense":
                 fields["head_folder"] = place
                 fields["head_tanh"] = _dense_has_tanh(folder / place, progress)
             case "Normalize":
                 _check_normalize(folder / place)
                 fields["normalize"] = True
-    # The pooler, if only the last layer is read.
+    # CLS with a head behind it is a pooler of its own.
     has_head = "head_folder" in fields
-    pooler: Pooler | None = None
-    if reduction is not None:
-        pooler = _pooler_of_last_layer(reduction, has_head=has_head)
+    if has_head and pooler is Pooler.CLS_BEFORE_POOLER:
+        pooler = Pooler.CLS
     # The pooler, if several layers are read. sentence-transformers skips WeightedLayerPooling
     # unless the transformer outputs all layers.
     if layer_pooler is not None:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
-            if reduction is not Reduction.MEAN:
+            if pooler is not Pooler.AVG:
                 raise _refusal(
-                    path, f"WeightedLayerPooling with {reduction} is not supported; need the mean"
+                    path, "WeightedLayerPooling with cls_token is not supported; need the mean"
                 )
             pooler = layer_pooler
     head_use = HeadUse.KEPT if has_head else HeadUse.NONE
@@ -317,8 +316,8 @@ def _transformer_settings(folder: Path) -> tuple[Path, _Entries]:
     return folder / _TRANSFORMER_FILES[-1], {}
 
 
-def _read_pooling(folder: Path) -> tuple[Reduction, bool]:
-    """Return the mode of a Pooling module, and whether it counts the tokens of a prompt."""
+def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
+    """Return the pooler of a Pooling module, and whether it counts the tokens of a prompt."""
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
@@ -327,24 +326,11 @@ def _read_pooling(folder: Path) -> tuple[Reduction, bool]:
     modes: Any = config.get("pooling_mode", flagged or "mean")
     if not isinstance(modes, list):
         modes = [modes]
-    if len(modes) != 1 or modes[0] not in list(_REDUCTIONS):
+    if len(modes) != 1 or modes[0] not in list(_POOLERS):
         raise _refusal(
             path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
         )
-    return _REDUCTIONS[modes[0]], bool(config.get("include_prompt", True))
-
-
-def _pooler_of_last_layer(reduction: Reduction, *, has_head: bool) -> Pooler:
-    """Return the pooler that reduces the states of the last layer in this way.
-
-    With ``has_head``, a pooler with a head is preferred.
-    """
-    by_head = {
-        spec.has_head: pooler
-        for pooler, spec in POOLERS.items()
-        if spec.reduction is reduction and not spec.needs_all_layers
-    }
-    return by_head.get(has_head, by_head[False])
+    return _POOLERS[modes[0]], bool(config.get("include_prompt", True))
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:

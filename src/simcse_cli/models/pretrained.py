@@ -85,19 +85,26 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
                 if isinstance(getattr(config, key, None), float | int):
                     setattr(config, key, dropout)
         backbone, info = _transformers().AutoModel.from_pretrained(
-            folder, config=config, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
+            folder,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are named below
+            **FROM_FOLDER,
         )
     # What was read must be a text encoder, with weights of the right shapes.
+    for name, found, needed in sorted(info["mismatched_keys"]):
+        raise CheckpointError(
+            f"{folder}: the weights {name} have shape {tuple(found)}, config.json says "
+            f"{tuple(needed)}",
+            hint="config.json and weights are of different models: take both from the same one",
+        )
     has_width = isinstance(getattr(config, "hidden_size", None), int)
     if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
             f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER
         )
     _require_text_alone(folder, backbone)
-    if info.get("mismatched_keys"):
-        raise CheckpointError(
-            f"{folder}: weights of another shape than config.json says: {info['mismatched_keys']}"
-        )
     return backbone, set(info["missing_keys"])
 
 

@@ -15,6 +15,8 @@ from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
 RECORD_FILE = "simcse.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
+SHORTEST = 3
+"""The least limit on the sub-words of a text: two special ones and one of the text must fit."""
 _K = TypeVar("_K")
 
 
@@ -121,19 +123,18 @@ def own_record(folder: Path) -> ModelRecord:
     path = folder / RECORD_FILE
     record = replace(read_fields(path, ModelRecord), origin=str(path))
     # Refuse a record that names a folder outside the model's.
-    for part in (record.head_folder, record.cnn_folder):
+    for part in (record.head_folder, record.cnn_folder, record.transformer_folder):
         if part is not None:
             inside(str(path), part)
     return replace(record, max_length=checked_length(record.max_length, path))
 
 
 def checked_length(length: int | None, path: Path) -> int | None:
-    """Return a limit on the sub-words of a sentence; raise DataError if it is below three.
-
-    Two special sub-words and one of the text must fit.
-    """
-    if length is not None and length < 3:
-        raise DataError(f"{path}: sentences of at most {length} sub-words, need at least 3")
+    """Return a limit on the sub-words of a sentence; raise DataError below ``SHORTEST``."""
+    if length is not None and length < SHORTEST:
+        raise DataError(
+            f"{path}: sentences of at most {length} sub-words, need at least {SHORTEST}"
+        )
     return length
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -76,11 +77,12 @@ def bundled_minilm() -> Path | None:
     return folder
 
 
-def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
+def resolve_model(name: str | Path, progress: Progress = SILENT, *, may_fetch: bool = True) -> Path:
     """Return the folder that holds a model's files.
 
     ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last
-    two may end in ``@REVISION``: a branch, a tag or a commit.
+    two may end in ``@REVISION``: a branch, a tag or a commit. Without ``may_fetch``, a model of the
+    Hub must be in the local cache.
     """
     # A path.
     path = Path(name)
@@ -105,7 +107,7 @@ def resolve_model(name: str | Path, progress: Progress = SILENT) -> Path:
             return folder
     if plain.startswith((".", "/", "~")) or plain.count("/") > 1:  # looks like a path
         raise CheckpointError(f"{name} does not exist; need a model folder, a Hub name or an alias")
-    return _download(hub_name, revision or None, progress)
+    return _download(hub_name, revision or None, progress, may_fetch)
 
 
 def hub_name_of(name: str) -> str | None:
@@ -174,7 +176,7 @@ def _local_hint() -> str:
     return f"{choices} with its weights installed by {how_to_install('demo')}"
 
 
-def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
+def _download(hub_name: str, revision: str | None, progress: Progress, may_fetch: bool) -> Path:
     """Return the folder of a model in the Hub's cache, after fetching the files that it lacks."""
     # Imported here because it takes half a second, which local folders save.
     from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
@@ -184,11 +186,13 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
     blobs = Path(constants.HF_HUB_CACHE, f"models--{hub_name.replace('/', '--')}", "blobs")
     try:
         cached = try_to_load_from_cache(hub_name, "config.json", revision=revision)
-        if not isinstance(cached, str) and not constants.HF_HUB_OFFLINE:
+        if may_fetch and not isinstance(cached, str) and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
         # Weights in PyTorch's format are fetched only where there are none as safetensors.
         before = {*blobs.glob("*")}
-        fetch = partial(snapshot_download, hub_name, revision=revision)
+        fetch = partial(
+            snapshot_download, hub_name, revision=revision, local_files_only=not may_fetch
+        )
         folder = Path(fetch(allow_patterns=_HUB_FILES))
         if missing := _older_weights(folder):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
@@ -197,6 +201,12 @@ def _download(hub_name: str, revision: str | None, progress: Progress) -> Path:
             f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_hint()
         ) from error
     except Exception as error:  # the client passes on errors of several libraries
+        if not may_fetch:
+            raise CheckpointError(
+                f"{called} is not in the local cache, and only models that you name are fetched",
+                hint="if you trust it, name it once: "
+                f"`echo text | simcse encode - -o - --model {shlex.quote(called)}`",
+            ) from error
         raise _not_fetched(error, hub_name, revision) from error
     # Files that are new in the cache must have the digests that the Hub names.
     for blob in {*blobs.glob("*")} - before:
@@ -221,7 +231,7 @@ def _older_weights(folder: Path) -> list[str]:
     patterns: list[str] = []
     for place in places or [""]:
         if not any((folder / place).glob("*.safetensors")):
-            patterns.append(f"{place}/pytorch_model*.bin".lstrip("/"))
+            patterns += [f"{place}/pytorch_model*.bin".lstrip("/"), "adapter_model.bin"]
     return patterns
 
 
