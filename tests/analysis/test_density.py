@@ -146,6 +146,13 @@ def test_density_figure_ends_at_the_bounds_of_cosines():
     assert density_figure({"one": groups}).axes[0].get_xlim() == (-1, 1)
 
 
+def test_curves_of_opposite_vectors_start_at_minus_1():
+    left = np.random.default_rng(0).standard_normal((8, 8))
+    opposite = space(left, -left, np.arange(8) / 2)
+    assert opposite.cosines.min() < -1
+    assert "cosine from -1.00 (left)" in density_analysis([opposite]).terminal_plot()
+
+
 def test_density_analysis_of_two_spaces():
     angle = np.arccos(0.507)
     right = [[1, 0], [np.cos(angle), np.sin(angle)]]
