@@ -217,8 +217,9 @@ def _method(options: GroupOptions) -> GroupMethod:
 
 def _check_count(n_texts: int, source: str, options: GroupOptions, method: GroupMethod) -> None:
     """Raise an error if there are too few or too many texts for the options."""
-    if n_texts < 2:
-        raise DataError(f"{source}: {n_texts} texts, need at least 2")
+    least = _LEAST_SIZE if method is GroupMethod.HDBSCAN else 2
+    if n_texts < least:
+        raise DataError(f"{source}: {n_texts} texts, need at least {least}")
     if options.k is not None and options.k > n_texts:
         raise UsageError(f"{options.k} groups of {n_texts:,} texts", option="--k")
     if method is GroupMethod.AGGLOMERATIVE and n_texts > MOST_AGGLOMERATED:
@@ -364,6 +365,9 @@ def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     # The principal components are the right singular vectors of the centred vectors.
     centred = grouped.units - grouped.units.mean(axis=0)
     _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
+    if len(directions) == 1:  # vectors of one component have no second direction
+        directions = np.pad(directions, ((0, 1), (0, 0)))
+        singular_values = np.pad(singular_values, (0, 1))
     x, y = directions[:2] @ centred.T
     # Texts that are all equal have no variance; the floor avoids 0 / 0.
     shares = singular_values[:2] ** 2 / max(float((singular_values**2).sum()), 1e-12)
