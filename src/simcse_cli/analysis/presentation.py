@@ -100,7 +100,14 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
                 option="--label",
             )
         return list(given)
-    return short_names(sources)
+    names = short_names(sources)
+    if len(set(names)) < len(names):
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise UsageError(
+            f"{repeated} is there {names.count(repeated)} times, need a different name for each",
+            option="--label",
+        )
+    return names
 
 
 @dataclass(frozen=True)

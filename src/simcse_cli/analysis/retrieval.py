@@ -245,7 +245,10 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
                 f"{len(paths)} indexes for {len(models)} models, need as many (or no --model)",
                 option="--index",
             )
-        return list(map(NamedSource, paths, label_sources(models or paths, labels)))
+        # Several indexes of one model are told apart by their own names.
+        has_own_model = len(set(models)) == len(paths)
+        names = label_sources(models if has_own_model else paths, labels)
+        return list(map(NamedSource, paths, names))
     sources = name_sources(models, labels)
     # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):
@@ -440,7 +443,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     tables = neighbour_tables(shown_queries, neighbours, left_out)
     rows = list(_neighbour_rows(shown_queries, neighbours))
     series = []
-    if shown_queries:
+    if rows:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
     model_rows, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)
