@@ -105,10 +105,11 @@ def negatives_bound(
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
     """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
-    # Equal vectors have directions, but none are left once their mean is subtracted.
-    if not vectors.any() or (center and not np.ptp(vectors, axis=0).any()):
+    # Equal rows have a direction, but none is left once their mean is subtracted.
+    rows = prepare_rows(vectors, normalize=not raw)
+    if not rows.any() or (center and not np.ptp(rows, axis=0).any()):
         raise DataError(
-            f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they "
+            f"{space.label}: all vectors are {'equal' if rows.any() else 'zero'}, so they "
             "have no directions",
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
