@@ -70,8 +70,6 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
     edges. Integer edges are a toolkit default; the groups then have 1478, 1334, 1520, 2288 and 2008
     pairs.
     """
-    if len(cosines) != len(gold):
-        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     start, end = rating_scale(gold)
     edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
     edges.append(end)  # the formula above might miss it by a rounding error
@@ -92,8 +90,6 @@ def kernel_density(cosines: AnyFloats) -> Floats:
     values still give a curve. The mass that a plain estimate would put beyond -1 and 1 is
     reflected back.
     """
-    if len(cosines) == 0:
-        raise ValueError("no values, need at least one")
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
     # A mirror image of the values at each end gives the mass that is reflected there.

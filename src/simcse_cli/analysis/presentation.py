@@ -101,12 +101,11 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
             )
         return list(given)
     names = short_names(sources)
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise UsageError(
-            f"{repeated} is there {names.count(repeated)} times, need a different name for each",
-            option="--label",
-        )
+    for name in names:
+        count = names.count(name)
+        if count > 1:
+            what = f"{name} is there {count} times, need a different name for each"
+            raise UsageError(what, option="--label")
     return names
 
 

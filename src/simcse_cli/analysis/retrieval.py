@@ -246,9 +246,10 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
                 option="--index",
             )
         # Several indexes of one model are told apart by their own names.
-        has_own_model = len(set(models)) == len(paths)
-        names = label_sources(models if has_own_model else paths, labels)
-        return list(map(NamedSource, paths, names))
+        named = models
+        if len(set(models)) < len(paths):
+            named = paths
+        return list(map(NamedSource, paths, label_sources(named, labels)))
     sources = name_sources(models, labels)
     # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):

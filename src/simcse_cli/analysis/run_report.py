@@ -238,9 +238,13 @@ def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) 
     have means of their own.
     """
     runs = [entry for entry in entries if entry["source"] in folders]
-    labels = {entry["label"] for entry in runs}
-    means = [entry for entry in entries if entry["members"] and labels.issuperset(entry["members"])]
-    average: float | None = (means or runs)[0]["scores"].get(AVERAGE)
+    own = runs[0]
+    labels = {run["label"] for run in runs}
+    for entry in entries:
+        if own["label"] in entry["members"] and labels.issuperset(entry["members"]):
+            own = entry  # the mean of the seeds
+            break
+    average: float | None = own["scores"].get(AVERAGE)
     return average
 
 

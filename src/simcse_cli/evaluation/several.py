@@ -5,6 +5,7 @@ They are the checkpoints that a run keeps, or the seeds of a folder of runs.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ def evaluate_each_seed(
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
-    if not (encoder.vectors or encoder.embeddings):
+    if encoder.has_model:
         runs = seed_runs(encoder.model)
     if not runs:
         return evaluate(encoder, options)
@@ -92,21 +93,20 @@ def _all_seeds(
 
     # A seed that lacks a task has averages over fewer tasks, which count in no mean.
     results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
-    lacking = _lacking_tasks(results)
-    notes = [f"{note}; its averages count in no mean" for note in _notes_on(lacking)]
+    lacking = _lacking(results)
+    notes = _notes_on(lacking, "its averages count in no mean")
     for note in notes:
         progress.warn(note)
+    incomplete = set(chain(*lacking.values()))
     not_counted: list[set[str]] = []
     for name, each in zip(results, payloads, strict=True):
-        not_counted.append({*_AVERAGES, *each.get("categories", ())} if name in lacking else set())
+        keys: set[str] = set()
+        if name in incomplete:
+            keys = {*_AVERAGES, *each.get("categories", ())}
+        not_counted.append(keys)
 
-    # The JSON object says in which seeds a task is missing.
     mean, deviation = _mean_and_deviation(list(map(_without, payloads, not_counted)))
-    seeds_without: dict[str, list[str]] = {}
-    for name, tasks in lacking.items():
-        for task in tasks:
-            seeds_without.setdefault(task, []).append(name)
-    mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in seeds_without.items()}
+    mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in lacking.items()}
     names = {"model": folder, "seeds": list(outcomes)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
 
@@ -117,26 +117,22 @@ def _all_seeds(
     return Outcome(tables, payload)
 
 
-def _lacking_tasks(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return the tasks that some results have no score of, although another result has one.
-
-    The keys are the names of these results, such as ``seed 2``.
-    """
-    scored = set()
-    for result in results.values():
-        scored |= {task for task, score in result.scores.items() if score is not None}
+def _lacking(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
+    """Return for each task which of the named results have no score, if others have one."""
+    scores = {name: result.scores for name, result in results.items()}
     lacking = {}
-    for name, result in results.items():
-        tasks = [task for task, score in result.scores.items() if score is None and task in scored]
-        if tasks:
-            lacking[name] = tasks
+    for task in next(iter(scores.values())):
+        without = [name for name, score_of in scores.items() if score_of[task] is None]
+        if 0 < len(without) < len(scores):
+            lacking[task] = without
     return lacking
 
 
-def _notes_on(lacking: Mapping[str, Sequence[str]]) -> list[str]:
-    return [
-        f"{name} has no score of {', '.join(map(label, tasks))}" for name, tasks in lacking.items()
-    ]
+def _notes_on(lacking: Mapping[str, Sequence[str]], consequence: str) -> list[str]:
+    notes = []
+    for task, names in lacking.items():
+        notes.append(f"no score of {label(task)} in {', '.join(names)}: {consequence}")
+    return notes
 
 
 def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -237,8 +233,10 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
         # The name "" in the first cell of the mean is replaced.
         mean, _ = mean_rows(seeds, relabelled, "", known_only=True)
         rows.append(mean | {first_key: name})
-    count = "1 seed" if len(runs) == 1 else f"{len(runs)} seeds"
-    return Report(f"{first.title}, mean of {count}", relabelled, rows, first.notes)
+    title = first.title
+    if len(runs) > 1:
+        title += f", mean of {len(runs)} seeds"
+    return Report(title, relabelled, rows, first.notes)
 
 
 def evaluate_checkpoints(
@@ -287,10 +285,11 @@ def evaluate_checkpoints(
             model_step = checkpoint.step
 
     # A checkpoint that lacks a score of another one cannot be the best.
-    lacking = _lacking_tasks(results)
+    lacking = _lacking(results)
+    incomplete = set(chain(*lacking.values()))
     known = []
     for name, entry in zip(results, scored, strict=True):
-        if name not in lacking and entry[by] is not None:
+        if name not in incomplete and entry[by] is not None:
             known.append(entry)
     best_step = None
     if known:
@@ -304,7 +303,7 @@ def evaluate_checkpoints(
         "checkpoints": scored,
     }
     table = _marked(describe(list(results.values()), options.model), payload)
-    table.notes += [f"{note}, so it cannot be the best" for note in _notes_on(lacking)]
+    table.notes += _notes_on(lacking, "it cannot be the best")
     return Outcome([table], payload)
 
 
