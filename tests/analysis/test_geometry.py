@@ -6,7 +6,7 @@ from scipy.spatial.distance import pdist
 
 from analysis.cases import space
 from simcse_cli.analysis.geometry import describe_geometry, geometry_analysis, geometry_figure
-from simcse_cli.analysis.spectrum import describe_spectrum
+from simcse_cli.analysis.spectrum import describe_spectrum, prepare_rows
 from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
 from simcse_cli.results.plots import COLOUR_MAP
 
@@ -103,7 +103,7 @@ def test_mean_cosine_of_antipodal_rows_is_minus_one():
 def test_describe_geometry_uses_only_pairs_strictly_above_the_threshold():
     left, right = np.array([[1.0, 0], [1, 0], [1, 0]]), np.array([[1.0, 0], [0, 1], [-1, 0]])
     rows = np.concatenate([left, right])
-    spectrum = describe_spectrum(rows)
+    spectrum = describe_spectrum(prepare_rows(rows))
     assert describe_geometry(space(left, right, [4.5, 4.2, 4.0], average=0.7)) == pytest.approx(
         {
             "dim": 2,

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,6 +131,18 @@ def test_figure_and_page_are_written(group, tmp_path):
     assert outcome.exit_code == 0, outcome.stderr
     assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
     assert "typical texts" in (tmp_path / "g.html").read_text(encoding="utf-8")
+
+
+def test_vectors_of_one_component_are_drawn_on_a_line(group, tmp_path):
+    pytest.importorskip("matplotlib")
+    outcome = group("--k", "2", "--truncate-dim", "1", "--plot", "g.png")
+    assert outcome.exit_code == 0, outcome.stderr
+
+
+def test_hdbscan_needs_the_texts_of_one_group(group, tickets):
+    Path(tickets).write_text("a dog\na cat\nthe house\n")
+    outcome = group("--by", "hdbscan", "--no-header")
+    assert "tickets.csv: 3 texts, need at least 5" in outcome.stderr
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ def test_sources_are_named_after_their_last_part_unless_it_repeats(sources, give
     [
         (["m"], ["x", "y"], "2 labels for 1 sources, need a different one for each"),
         (["m", "n"], ["x", "x"], "2 labels for 2 sources, need a different one for each"),
+        (["a/m", "n", "./a/m/"], None, "m is there 2 times, need a different name for each"),
     ],
 )
 def test_each_source_needs_a_label_of_its_own(sources, given, message):

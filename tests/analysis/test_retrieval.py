@@ -146,6 +146,13 @@ QRELS = "q\td\tscore\n1\t1\t1\n1\t2\t1\n1\t4\t1\n2\t3\t1\n"
 """For the query 0: itself, 90 and 10; for the query 85: 20. Query 3 has none."""
 
 
+def test_a_corpus_of_the_query_alone_has_no_neighbours(loaded, tmp_path):
+    (tmp_path / "one.txt").write_text("0 degrees\n")
+    found = analyse(corpus=str(tmp_path / "one.txt"), model=["m"], query=["0 degrees"])
+    assert found.tables[0].rows == []
+    assert found.payload["n_left_out"] == 1
+
+
 @pytest.fixture
 def judged(tmp_path, corpus):
     (tmp_path / "queries.txt").write_text("0 degrees\n85 degrees\n5 degrees\n")
@@ -241,6 +248,12 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
     assert (used.options.truncate_dim, used.options.long) == (2, LongTexts.MEAN)
     assert [row["line"] for row in found.payload["neighbours"]] == [1, 4, 3]
     assert (found.payload["models"][0]["label"], found.payload["n_sentences"]) == ("saved.index", 4)
+
+    index.save(tmp_path / "second.index")
+    both = [saved, tmp_path / "second.index"]
+    found = analyse(index=both, model=[str(tmp_path / "m")] * 2, query=["1"])
+    assert [each["label"] for each in found.payload["models"]] == ["saved.index", "second.index"]
+    assert {row["model"] for row in found.payload["neighbours"]} == {"saved.index", "second.index"}
     search(index=[saved], model=["other"], query=["1"], pooler=Pooler.AVG)
     assert (loaded[-1].name, loaded[-1].options.pooler, loaded[-1].options.force_pooler) == (
         "other",

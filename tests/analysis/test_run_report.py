@@ -17,7 +17,6 @@ from simcse_cli.analysis.analyses import SPACE_ANALYSES
 from simcse_cli.analysis.options import ReportOptions
 from simcse_cli.analysis.presentation import Page
 from simcse_cli.analysis.run_report import (
-    own_average,
     running_mean,
     training_figure,
     write_run_report,
@@ -370,12 +369,19 @@ def test_the_columns_of_the_pair_file_are_passed_on(run, monkeypatch, opened, tm
     assert heard[0].pairs.sentences == ["one", "three", "two", "four"]
 
 
-def test_the_average_of_a_run_is_not_that_of_its_results_under_other_settings():
-    def entry(kind, average):
-        return {"kind": kind, "scores": {"average": average}}
+def test_the_average_of_a_run_is_not_that_of_its_baseline_or_other_settings(
+    run, monkeypatch, tmp_path
+) -> None:
+    write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, 0.9))
+    (run / "results").mkdir()
+    write_sts_result(run / "results/a.json", dict.fromkeys(STS_TASKS, 0.8), pooler="cls")
+    for seed in (1, 2):
+        other = write_run(tmp_path / f"base/seed-{seed}", seed=seed, lr=1e-5)
+        write_sts_result(other / "sts.json", dict.fromkeys(STS_TASKS, 0.5))
+    page, _ = report(run, monkeypatch, baseline=str(tmp_path / "base"))
+    assert dict(page.facts)["STS average"] == "90.00"
 
-    seeds = [entry("run", 0.70), entry("run", 0.72), entry("mean", 0.71)]
-    others = [entry("run", 0.60), entry("run", 0.62), entry("mean", 0.61)]
-    published = [entry("published", 0.76)]
-    assert own_average([*seeds, *others, *published]) == 0.71
-    assert own_average([seeds[0], others[0], *published]) == 0.70
+    baseline = tmp_path / "base/seed-1"
+    write_sts_result(baseline / "sts.json", dict.fromkeys(STS_TASKS, 0.7))
+    page, _ = report(tmp_path / "base/seed-2", monkeypatch, baseline=str(baseline))
+    assert dict(page.facts)["STS average"] == "50.00"

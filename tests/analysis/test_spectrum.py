@@ -1,5 +1,4 @@
 import json
-import re
 
 import numpy as np
 import pytest
@@ -33,13 +32,6 @@ def test_singular_values_of_fewer_rows_than_columns():
     assert singular_values(np.eye(2, 5)).tolist() == pytest.approx([1.0, 1.0])
 
 
-@pytest.mark.parametrize("measure", [singular_values, isotropy])
-@pytest.mark.parametrize("shape", [(0, 3), (3,)])
-def test_spectrum_needs_rows(measure, shape):
-    with pytest.raises(ValueError, match=re.escape(f"shape {shape}, need (N, D) with N > 0")):
-        measure(np.ones(shape))
-
-
 def test_spectrum_of_a_single_number():
     assert singular_values(np.array([[-2.0]])).tolist() == [2.0]
     assert isotropy(np.array([[-2.0]])) == pytest.approx(np.exp(-4))
@@ -52,11 +44,6 @@ def test_effective_rank_of_equal_values_is_their_number():
 
 def test_effective_rank_of_one_direction_is_one():
     assert effective_rank(np.array([3.0, 0.0, 0.0])) == pytest.approx(1.0)
-
-
-def test_effective_rank_of_zeros_is_refused():
-    with pytest.raises(ValueError, match="zero"):
-        effective_rank(np.zeros(3))
 
 
 def test_isotropy_of_a_cross_polytope_is_one():
@@ -87,11 +74,13 @@ def test_prepare_rows_centres_after_scaling(vectors):
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(prepared, units - units.mean(axis=0))
     np.testing.assert_allclose(prepare_rows(vectors), units)
-    np.testing.assert_allclose(describe_spectrum(vectors).singular_values, singular_values(units))
+    np.testing.assert_allclose(
+        describe_spectrum(prepare_rows(vectors)).singular_values, singular_values(units)
+    )
 
 
 def test_describe_spectrum_of_raw_rows_keeps_their_scale(vectors):
-    raw = describe_spectrum(vectors, normalize=False)
+    raw = describe_spectrum(prepare_rows(vectors, normalize=False))
     np.testing.assert_allclose(raw.singular_values, singular_values(vectors))
     assert raw.relative[0] == 1
     assert (np.diff(raw.relative) <= 0).all()
@@ -156,6 +145,7 @@ def test_spectrum_figure_draws_every_relative_value_by_its_rank():
         ([[0, 0], [0, 0]], False, "zero"),
         ([[0, 0], [0, 0]], True, "zero"),
         ([[1, 0], [1, 0]], True, "equal"),
+        ([[1, 1], [4, 4]], True, "equal"),
         ([[1, 0], [1, 0]], False, None),
         ([[1, 0], [1, 1]], True, None),
     ],

@@ -402,3 +402,8 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
     write_retrieval_folder(tmp_path / "retrieval" / "mteb" / "scifact", "d0")
     used = prompts_used({"query": "q: ", "passage": "p: "}, "SciFact", tmp_path / "retrieval")
     assert sorted(used) == ["p: ", "q: "]
+
+
+def test_long_name_of_letters_of_several_bytes_names_a_folder(hub_layout, tmp_path):
+    result = run(["STSBenchmark"], hub_layout, tmp_path, model(name="模" * 120))
+    assert result.scores["STSBenchmark"] is not None

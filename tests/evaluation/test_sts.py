@@ -31,7 +31,7 @@ def letters(sentences):
 
 
 def own_pairs(path):
-    return StsSuite.of_options(StsOptions(pair_file=[path]), "test", SilentProgress()).own_tasks
+    return StsSuite.of_options(StsOptions(pair_file=[path]), SilentProgress()).own_tasks
 
 
 def plain_score(data_dir, task, encode):

@@ -70,8 +70,6 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
     edges. Integer edges are a toolkit default; the groups then have 1478, 1334, 1520, 2288 and 2008
     pairs.
     """
-    if len(cosines) != len(gold):
-        raise ValueError(f"{len(cosines)} cosines but {len(gold)} ratings, need the same number")
     start, end = rating_scale(gold)
     edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
     edges.append(end)  # the formula above might miss it by a rounding error
@@ -92,15 +90,13 @@ def kernel_density(cosines: AnyFloats) -> Floats:
     values still give a curve. The mass that a plain estimate would put beyond -1 and 1 is
     reflected back.
     """
-    if len(cosines) == 0:
-        raise ValueError("no values, need at least one")
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
     # A mirror image of the values at each end gives the mass that is reflected there.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
-    distances = (GRID[:, None] - mirrored[None, :]) / bandwidth
-    kernels = np.exp(-0.5 * distances**2)
-    density: Floats = kernels.sum(axis=1) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
+    # One point of the grid at a time, to save memory.
+    sums = [np.exp(-0.5 * ((point - mirrored) / bandwidth) ** 2).sum() for point in GRID]
+    density: Floats = np.array(sums) / (len(points) * bandwidth * np.sqrt(2 * np.pi))
     return density
 
 
@@ -171,8 +167,9 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
-        # Start at the last point of the grid that is not above any cosine.
-        start = GRID.searchsorted(lowest, side="right") - 1
+        # Start at the last point of the grid that is not above any cosine. Rounding can make a
+        # cosine less than -1.
+        start = max(0, int(GRID.searchsorted(lowest, side="right")) - 1)
         lines = {}
         for name, groups in by_name.items():
             for group in reversed(groups):

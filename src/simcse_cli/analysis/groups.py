@@ -6,7 +6,7 @@ Each group is shown with its size, its words and its typical texts.
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -182,14 +182,8 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
     """Read and encode the texts of a source, group them, and return the groups."""
     require_extra("sklearn", "`simcse analyze groups`")
     method = _method(options)
-    ungrouped = _read(source, options, method, progress)
-    with progress.task(f"grouping by {method}", 1) as task:
-        groups = assign(
-            ungrouped.units, method, k=options.k, threshold=options.threshold, seed=options.seed
-        )
-        task.advance()
-    cosines = cosines_to_centres(ungrouped.units, groups)
-    return _shown(source, replace(ungrouped, groups=groups, cosines=cosines), options, method)
+    grouped = _read_and_group(source, options, method, progress)
+    return _shown(source, grouped, options, method)
 
 
 def _method(options: GroupOptions) -> GroupMethod:
@@ -217,8 +211,9 @@ def _method(options: GroupOptions) -> GroupMethod:
 
 def _check_count(n_texts: int, source: str, options: GroupOptions, method: GroupMethod) -> None:
     """Raise an error if there are too few or too many texts for the options."""
-    if n_texts < 2:
-        raise DataError(f"{source}: {n_texts} texts, need at least 2")
+    least = _LEAST_SIZE if method is GroupMethod.HDBSCAN else 2
+    if n_texts < least:
+        raise DataError(f"{source}: {n_texts} texts, need at least {least}")
     if options.k is not None and options.k > n_texts:
         raise UsageError(f"{options.k} groups of {n_texts:,} texts", option="--k")
     if method is GroupMethod.AGGLOMERATIVE and n_texts > MOST_AGGLOMERATED:
@@ -230,10 +225,10 @@ def _check_count(n_texts: int, source: str, options: GroupOptions, method: Group
         )
 
 
-def _read(
+def _read_and_group(
     source: str, options: GroupOptions, method: GroupMethod, progress: Progress
 ) -> GroupedTexts:
-    """Read and encode the texts; leave out rows without text, and report their number."""
+    """Read, encode and group the texts; leave out rows without text, and report their number."""
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column, options.labels)
     extra_columns = [name for name in (options.id_column, options.labels) if name is not None]
@@ -246,27 +241,27 @@ def _read(
             f"{source}: left out, since without text: {len(records) - len(with_text):,} rows"
         )
 
-    def cells(name: str) -> list[str]:
-        """Return the cells of a column in all rows."""
-        position = extra_columns.index(name)
-        return [cell_text(row[position]) for _, row in records]
-
-    ids = labels = None
+    # The cells of all rows, by column. Ids must be unique in rows without text, too.
+    cells: dict[str, list[str]] = {}
+    for position, name in enumerate(extra_columns):
+        cells[name] = [cell_text(row[position]) for _, row in records]
     if options.id_column is not None:
-        # Ids must be unique in the whole file, rows without text included.
-        all_ids = cells(options.id_column)
-        require_unique(lambda: all_ids, source, options.id_column)
-        ids = [all_ids[index] for index in with_text]
-    if options.labels is not None:
-        all_labels = cells(options.labels)
-        labels = [all_labels[index] for index in with_text]
+        require_unique(lambda: cells[str(options.id_column)], source, options.id_column)
 
-    # Groups and cosines are placeholders until the vectors are grouped.
+    def of_texts(name: str | None) -> list[str] | None:
+        if name is None:
+            return None
+        return [cells[name][index] for index in with_text]
+
     texts = [records[index][0] for index in with_text]
     rows = [index + 1 for index in with_text]
     units = load_and_encode(texts, options, progress)
-    no_groups = np.full(len(texts), _NO_GROUP)
-    return GroupedTexts(texts, rows, units, no_groups, np.full(len(texts), np.nan), ids, labels)
+    with progress.task(f"grouping by {method}", 1) as task:
+        groups = assign(units, method, k=options.k, threshold=options.threshold, seed=options.seed)
+        task.advance()
+    cosines = cosines_to_centres(units, groups)
+    ids = of_texts(options.id_column)
+    return GroupedTexts(texts, rows, units, groups, cosines, ids, of_texts(options.labels))
 
 
 def _shown(
@@ -364,6 +359,9 @@ def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
     # The principal components are the right singular vectors of the centred vectors.
     centred = grouped.units - grouped.units.mean(axis=0)
     _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
+    if len(directions) == 1:  # vectors of one component have no second direction
+        directions = np.pad(directions, ((0, 1), (0, 0)))
+        singular_values = np.pad(singular_values, (0, 1))
     x, y = directions[:2] @ centred.T
     # Texts that are all equal have no variance; the floor avoids 0 / 0.
     shares = singular_values[:2] ** 2 / max(float((singular_values**2).sum()), 1e-12)

@@ -100,7 +100,13 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
                 option="--label",
             )
         return list(given)
-    return short_names(sources)
+    names = short_names(sources)
+    for name in names:
+        count = names.count(name)
+        if count > 1:
+            what = f"{name} is there {count} times, need a different name for each"
+            raise UsageError(what, option="--label")
+    return names
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,11 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
                 f"{len(paths)} indexes for {len(models)} models, need as many (or no --model)",
                 option="--index",
             )
-        return list(map(NamedSource, paths, label_sources(models or paths, labels)))
+        # Several indexes of one model are told apart by their own names.
+        named = models
+        if len(set(models)) < len(paths):
+            named = paths
+        return list(map(NamedSource, paths, label_sources(named, labels)))
     sources = name_sources(models, labels)
     # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):
@@ -440,7 +444,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     tables = neighbour_tables(shown_queries, neighbours, left_out)
     rows = list(_neighbour_rows(shown_queries, neighbours))
     series = []
-    if shown_queries:
+    if rows:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
     model_rows, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)

@@ -1,7 +1,7 @@
 """`analyze report`: one page about a run: scores, curves, geometry, neighbours and settings."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,11 @@ from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.arrays import Floats
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
+<<<<<<< HEAD
 from simcse_cli.comparison.entries import EntryKind, ScoredData, load_entries
+=======
+from simcse_cli.comparison.entries import load_entries
+>>>>>>> r6
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
@@ -227,20 +231,26 @@ def _scores(
     text = (
         "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
     )
-    payload = {"own_average": own_average(comparison.payload["entries"])}
+    folders = {each.folder for each in entries}
+    payload = {"own_average": own_average(comparison.payload["entries"], folders)}
     tables = [_shared_report(table) for table in comparison.reports]
     return [Analysis("Scores", text, tables=tables, payload=payload)]
 
 
-def own_average(entries: Sequence[Mapping[str, Any]]) -> float | None:
+def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) -> float | None:
     """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
 
-    The entries begin with the run or its seeds. Results under other settings follow, with a mean of
-    their own.
+    ``folders`` are those of the run or its seeds. The baseline, and results under other settings,
+    have means of their own.
     """
-    means = [entry for entry in entries if entry["kind"] == EntryKind.MEAN]
-    runs = [entry for entry in entries if entry["kind"] == EntryKind.RUN]
-    average: float | None = (means or runs)[0]["scores"].get(AVERAGE)
+    runs = [entry for entry in entries if entry["source"] in folders]
+    own = runs[0]
+    labels = {run["label"] for run in runs}
+    for entry in entries:
+        if own["label"] in entry["members"] and labels.issuperset(entry["members"]):
+            own = entry  # the mean of the seeds
+            break
+    average: float | None = own["scores"].get(AVERAGE)
     return average
 
 

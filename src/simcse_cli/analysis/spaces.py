@@ -124,12 +124,9 @@ def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     # One model may occur with several post-processors, so default names include these.
-    if not labels:
-        pairs = zip(paths, plans, strict=True)
-        names = [path.rstrip("/") + _suffix(plan) for path, plan in pairs]
-        labels = label_sources(names, given=None)
-    # This checks that there is a different label for each source.
-    labels = label_sources(paths, labels)
+    pairs = zip(paths, plans, strict=True)
+    names = [path.rstrip("/") + _suffix(plan) for path, plan in pairs]
+    labels = label_sources(names, labels)
     parts = zip(paths, labels, options_by_source, plans, strict=True)
     return [_Source(*source_parts) for source_parts in parts]
 

@@ -37,15 +37,12 @@ class Spectrum:
         return relative
 
 
-def describe_spectrum(
-    vectors: AnyFloats, *, normalize: bool = True, center: bool = False
-) -> Spectrum:
-    """Return singular values, effective rank and isotropy of ``(N, D)`` vectors.
+def describe_spectrum(rows: Floats) -> Spectrum:
+    """Return singular values, effective rank and isotropy of ``(N, D)`` rows.
 
     Source: Gao et al. 2021, Figure F.1. The paper does not say how rows are prepared, but derives
     its section 5 for unit rows. Unit rows without centring are a toolkit default.
     """
-    rows = prepare_rows(vectors, normalize=normalize, center=center)
     values = singular_values(rows)
     return Spectrum(effective_rank(values), isotropy(rows), values)
 
@@ -105,14 +102,15 @@ def negatives_bound(
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
     """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
-    # Equal vectors have directions, but none are left once their mean is subtracted.
-    if not vectors.any() or (center and not np.ptp(vectors, axis=0).any()):
+    # Equal rows have a direction, but none is left once their mean is subtracted.
+    rows = prepare_rows(vectors, normalize=not raw)
+    if not rows.any() or (center and not np.ptp(rows, axis=0).any()):
         raise DataError(
-            f"{space.label}: all vectors are {'equal' if vectors.any() else 'zero'}, so they "
+            f"{space.label}: all vectors are {'equal' if rows.any() else 'zero'}, so they "
             "have no directions",
             hint="look at them: simcse encode FILE -o VECTORS.npy",
         )
-    return describe_spectrum(vectors, normalize=not raw, center=center)
+    return describe_spectrum(prepare_rows(vectors, normalize=not raw, center=center))
 
 
 def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
@@ -130,7 +128,6 @@ def singular_values(vectors: AnyFloats) -> Floats:
     ``(D, D)``, however many rows there are. A Gram matrix would be as small, but would lose the
     values below 1e-8 of the largest.
     """
-    _require_rows(vectors)
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
     values: Floats = np.linalg.svd(triangle, compute_uv=False)
     return values
@@ -144,12 +141,9 @@ def effective_rank(values: Floats) -> float:
         exp(-sum_i p_i ln p_i),  p_i = s_i / sum_j s_j
 
     It lies between 1 (one direction) and the number of values (all equal): an orthogonal matrix of
-    width D has effective rank D.
+    width D has effective rank D. Some value must be above 0.
     """
-    total = values.sum()
-    if not total > 0:
-        raise ValueError("all singular values are zero, need a vector that is not zero")
-    shares = values[values > 0] / total
+    shares = values[values > 0] / values.sum()
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
@@ -164,17 +158,11 @@ def isotropy(vectors: AnyFloats) -> float:
     eigenvector is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i``
     give 1. The value depends on the norms, so models are compared on unit rows.
     """
-    _require_rows(vectors)
     rows = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(rows.T @ rows)
     projections = rows @ directions
     log_partitions = np.concatenate([_log_sum_exp(projections), _log_sum_exp(-projections)])
     return float(np.exp(log_partitions.min() - log_partitions.max()))
-
-
-def _require_rows(vectors: AnyFloats) -> None:
-    if vectors.ndim != 2 or vectors.size == 0:
-        raise ValueError(f"vectors have shape {vectors.shape}, need (N, D) with N > 0")
 
 
 def _log_sum_exp(columns: Floats) -> Floats:

@@ -90,7 +90,7 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
     is a warning. If the model is not a run folder, nothing is saved.
     """
     run_dir = Path(options.model)
-    if options.vectors is not None or options.embeddings is not None or not is_run(run_dir):
+    if not options.has_model or not is_run(run_dir):
         return
     path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
     try:

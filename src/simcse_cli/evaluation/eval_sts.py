@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from simcse_cli.data.senteval import Split, digest_of_pairs
 from simcse_cli.errors import UsageError, kept_on_interrupt
@@ -35,7 +35,7 @@ def eval_sts(
     ``per_subset`` adds a table of the subsets; ``force`` overwrites the files that options name.
     """
     setting = _checked_setting(options, force=force)
-    suite = sts.StsSuite.of_options(options, cast(Split, options.split), progress)
+    suite = sts.StsSuite.of_options(options, progress)
     recorded = {"protocol": options.protocol.value, "regressor": setting.regressor}
     if options.checkpoints:
         return _score_checkpoints(encoder, options, suite, setting, recorded, progress)
@@ -173,7 +173,7 @@ def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> Suite
 
     The scores of these tasks may be too high, as the model was chosen by them.
     """
-    if encoder.vectors is not None or encoder.embeddings is not None:
+    if not encoder.has_model:
         return result
     pair_digests = pairs_that_chose(encoder.model)
     if not pair_digests:

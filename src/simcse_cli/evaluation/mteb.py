@@ -52,7 +52,7 @@ LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
 _PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
 _LOADER_BATCH = 1024
-_LONGEST_NAME = 200  # the name of a model becomes that of a folder
+_LONGEST_NAME = 200  # bytes; the name of a model becomes that of a folder
 
 
 def select_tasks(
@@ -305,7 +305,7 @@ class _MtebEncoder:
         name = opened.name
         if opened.commit is not None:
             name = hub_name_of(name) or name  # a folder has no name on the Hub
-        name = name.strip("/")[-_LONGEST_NAME:]
+        name = name.strip("/").encode()[-_LONGEST_NAME:].decode(errors="ignore")
         self.mteb_model_meta = ModelMeta.create_empty(
             {
                 "name": name if "/" in name else f"local/{name}",

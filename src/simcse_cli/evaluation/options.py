@@ -94,6 +94,11 @@ class EncoderOptions(ModelOptions, FitOptions):
         needs="postprocess",
     )
 
+    @property
+    def has_model(self) -> bool:
+        """Whether the vectors are of ``model``, not word vectors or vectors from elsewhere."""
+        return self.vectors is None and self.embeddings is None
+
 
 @dataclass(frozen=True)
 class SuiteOptions:

@@ -3,8 +3,9 @@
 They are the checkpoints that a run keeps, or the seeds of a folder of runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_model
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, SuiteOptions
 from simcse_cli.models.checkpoint import kept_checkpoints, load_for_encoding, load_state_weights
 from simcse_cli.progress import Progress
-from simcse_cli.results.columns import columns
+from simcse_cli.results.columns import columns, label
 from simcse_cli.results.report import (
     Outcome,
     Report,
@@ -25,6 +26,8 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import is_run, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
+_AVERAGES = ("average", "average_dev", "categories", "n_scored")
+"""The keys of results whose values depend on which tasks have a score."""
 # Keys whose values have no mean.
 _OF_ONE_RUN = (
     "seed",
@@ -47,12 +50,14 @@ def evaluate_each_seed(
     """Evaluate a model, or every seed in a folder of runs, with the mean and deviation over seeds.
 
     With several seeds, the JSON object holds means, the sample deviations of the same numbers under
-    ``deviation``, and the object of each seed under ``runs``. The file of ``--save-scores`` is
-    written for each seed, with the seed before the ending of its name.
+    ``deviation``, and the object of each seed under ``runs``. The mean of a task is over the seeds
+    that have a score of it, and that of an average over the seeds that have a score of every task
+    that any seed has. The file of ``--save-scores`` is written for each seed, with the seed before
+    the ending of its name.
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
-    if not (encoder.vectors or encoder.embeddings):
+    if encoder.has_model:
         runs = seed_runs(encoder.model)
     if not runs:
         return evaluate(encoder, options)
@@ -66,8 +71,7 @@ def evaluate_each_seed(
         raise UsageError(one_run, option="--save-postprocess")
 
     # Evaluate each seed as if it had been given alone.
-    payloads: list[dict[str, Any]] = []
-    reports: list[Sequence[Report]] = []
+    outcomes: dict[int, Outcome] = {}
     for seed, run in runs.items():
         progress.info(f"seed {seed} of {encoder.model}")
         seed_options = options
@@ -77,27 +81,74 @@ def evaluate_each_seed(
         outcome = evaluate(replace(encoder, model=str(run)), seed_options)
         if outcome is None:
             return None  # only sentences were written, whatever the seed
-        payloads.append({"seed": seed, **outcome.payload})
-        reports.append(outcome.reports)
+        outcomes[seed] = outcome
+    return _all_seeds(encoder.model, folders, outcomes, progress)
 
-    # All seeds together.
-    mean, deviation = _mean_and_deviation(payloads)
-    names = {"model": encoder.model, "seeds": list(runs)}
+
+def _all_seeds(
+    folder: str, runs: Sequence[Path], outcomes: Mapping[int, Outcome], progress: Progress
+) -> Outcome:
+    """Return the outcome of a folder of seeds from the outcome of each seed."""
+    payloads = [{"seed": seed, **outcome.payload} for seed, outcome in outcomes.items()]
+
+    # A seed that lacks a task has averages over fewer tasks, which count in no mean.
+    results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
+    lacking = _lacking(results)
+    notes = _notes_on(lacking, "its averages count in no mean")
+    for note in notes:
+        progress.warn(note)
+    incomplete = set(chain(*lacking.values()))
+    not_counted: list[set[str]] = []
+    for name, each in zip(results, payloads, strict=True):
+        keys: set[str] = set()
+        if name in incomplete:
+            keys = {*_AVERAGES, *each.get("categories", ())}
+        not_counted.append(keys)
+
+    mean, deviation = _mean_and_deviation(list(map(_without, payloads, not_counted)))
+    mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in lacking.items()}
+    names = {"model": folder, "seeds": list(outcomes)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
-    tables = [
-        _joined(same_table, encoder.model, folders) for same_table in zip(*reports, strict=True)
-    ]
+
+    tables = []
+    for same_table in zip(*(outcome.reports for outcome in outcomes.values()), strict=True):
+        table = _joined(same_table, folder, runs, not_counted)
+        tables.append(replace(table, notes=[*table.notes, *notes]))
     return Outcome(tables, payload)
+
+
+def _lacking(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
+    """Return for each task which of the named results have no score, if others have one."""
+    scores = {name: result.scores for name, result in results.items()}
+    lacking = {}
+    for task in next(iter(scores.values())):
+        without = [name for name, score_of in scores.items() if score_of[task] is None]
+        if 0 < len(without) < len(scores):
+            lacking[task] = without
+    return lacking
+
+
+def _notes_on(lacking: Mapping[str, Sequence[str]], consequence: str) -> list[str]:
+    notes = []
+    for task, names in lacking.items():
+        notes.append(f"no score of {label(task)} in {', '.join(names)}: {consequence}")
+    return notes
+
+
+def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: None if key in keys else value for key, value in values.items()}
 
 
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
-    Objects are averaged key by key. If all values are equal, the mean is that value; if they differ
-    and are not all numbers, it is ``_DIFFERENT``, or None if a value is None. Only floats, and
-    objects that contain floats, have a deviation.
+    Values that are None do not count. Objects are averaged key by key. If all values are equal, the
+    mean is that value; if they differ and are not all numbers, it is ``_DIFFERENT``. Only floats,
+    and objects that contain floats, have a deviation.
     """
-    first = values[0]
+    values = [value for value in values if value is not None]
+    if not values:
+        return None, None
     if _are_all(values, Mapping):
         return _means_by_key(values)
     mean: Any = _DIFFERENT
@@ -108,10 +159,8 @@ def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     if not _are_all(values, float):
         deviation = None
     # Equal values stay as they are, also whole numbers and values that are not numbers.
-    if all(value == first for value in values):
-        mean = first
-    elif None in values:
-        mean = None
+    if all(value == values[0] for value in values):
+        mean = values[0]
     return mean, deviation
 
 
@@ -134,25 +183,34 @@ def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
     return means, deviations
 
 
-def _joined(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
+def _joined(
+    reports: Sequence[Report],
+    folder: str,
+    runs: Sequence[Path],
+    not_counted: Sequence[Collection[str]],
+) -> Report:
     """Return the tables of all seeds as one, with the mean and deviation over seeds.
 
-    If the rows of the tables are not models, the result holds only the means.
+    If the rows of the tables are not models, the result holds only the means. ``not_counted`` are
+    the columns of each seed that count in no mean.
     """
     if reports[0].columns[0].key != "model":
         return _means_alone(reports, folder, runs)
 
     # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
     rows: list[dict[str, Any]] = []
+    counted: list[dict[str, Any]] = []
     mean_names: dict[str, str | None] = {}  # maps the name of a row to that of its mean
-    for report, run in zip(reports, runs, strict=True):
+    for report, run, keys in zip(reports, runs, not_counted, strict=True):
         rows += report.rows
         for row in report.rows:
+            counted.append(_without(row, keys))
             name = row["model"]
             if str(run) in name:
                 mean_names[name] = name.replace(str(run), folder)
-    first = reports[0]
-    return with_seed_means(Report(first.title, first.columns, rows, first.notes), mean_names)
+    table = with_seed_means(replace(reports[0], rows=counted), mean_names, known_only=True)
+    means = table.rows[len(rows) :]
+    return replace(table, rows=rows + means)
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
@@ -163,13 +221,22 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
     for column in first.columns:
         label = column.heading.replace(str(runs[0]), folder)
         relabelled.append(replace(column, label=label))
-    first_key = relabelled[0].key
+
+    # The first two cells say what a row is about; the table of a seed may lack some rows.
+    first_key, second_key = (column.key for column in relabelled[:2])
+    same_rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for report in reports:
+        for row in report.rows:
+            same_rows.setdefault((row[first_key], row[second_key]), []).append(row)
     rows = []
-    for same_row in zip(*(report.rows for report in reports), strict=True):
+    for (name, _), seeds in same_rows.items():
         # The name "" in the first cell of the mean is replaced.
-        mean, _ = mean_rows(same_row, relabelled, "")
-        rows.append(mean | {first_key: same_row[0][first_key]})
-    return Report(f"{first.title}, mean of {len(runs)} seeds", relabelled, rows, first.notes)
+        mean, _ = mean_rows(seeds, relabelled, "", known_only=True)
+        rows.append(mean | {first_key: name})
+    title = first.title
+    if len(runs) > 1:
+        title += f", mean of {len(runs)} seeds"
+    return Report(title, relabelled, rows, first.notes)
 
 
 def evaluate_checkpoints(
@@ -200,24 +267,30 @@ def evaluate_checkpoints(
         )
 
     # Open the run's model for each checkpoint, and load the weights of the kept state into it.
-    results: list[SuiteResult] = []
+    results: dict[str, SuiteResult] = {}
     scored: list[dict[str, Any]] = []
     model_step = None
     for checkpoint in kept:
         model = load_for_encoding(options.model, options, progress)
         if not checkpoint.is_model:
             load_state_weights(model.model, checkpoint.path)
-        progress.info(f"step {checkpoint.step:,} of {run_dir}")
+        name = f"step {checkpoint.step:,}"
+        progress.info(f"{name} of {run_dir}")
         opened = open_model(model, options, progress)
         result = score(replace(opened, name=f"{options.model} step {checkpoint.step}"))
-        results.append(result)
+        results[name] = result
         facts = {"step": checkpoint.step, "is_model": checkpoint.is_model}
         scored.append(facts | result.to_json())
         if checkpoint.is_model:
             model_step = checkpoint.step
 
-    # A checkpoint without a score cannot be the best.
-    known = [entry for entry in scored if entry[by] is not None]
+    # A checkpoint that lacks a score of another one cannot be the best.
+    lacking = _lacking(results)
+    incomplete = set(chain(*lacking.values()))
+    known = []
+    for name, entry in zip(results, scored, strict=True):
+        if name not in incomplete and entry[by] is not None:
+            known.append(entry)
     best_step = None
     if known:
         best_step = max(known, key=lambda entry: float(entry[by]))["step"]
@@ -229,7 +302,9 @@ def evaluate_checkpoints(
         "model_step": model_step,
         "checkpoints": scored,
     }
-    return Outcome([_marked(describe(results, options.model), payload)], payload)
+    table = _marked(describe(list(results.values()), options.model), payload)
+    table.notes += _notes_on(lacking, "it cannot be the best")
+    return Outcome([table], payload)
 
 
 def _marked(table: Report, payload: Mapping[str, Any]) -> Report:

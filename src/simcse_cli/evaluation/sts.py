@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -106,13 +106,14 @@ class StsSuite:
     own_tasks: Mapping[str, StsTask] = field(default_factory=dict)
 
     @classmethod
-    def of_options(cls, options: StsOptions, split: Split, progress: Progress) -> Self:
+    def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
         Without ``--tasks``, the split dev stands for STS-B. With another split, only the pair files
         are scored; if there are none, all tasks that have the split are. Without a folder the demo
         corpus is used, and only its STS-B is scored.
         """
+        split = cast(Split, options.split)
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
         own_tasks: dict[str, StsTask] = {}
