@@ -541,6 +541,12 @@ def build_parts(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the "
             "batch)"
         )
+    if n_examples < process_count():
+        raise DataError(
+            f"{data.name}: {n_examples} training examples, need one for each of the "
+            f"{process_count()} processes",
+            hint="start fewer processes",
+        )
     has_hard_negatives = examples.are_rows and len(data.columns) > 2
     is_alone = config.batch_size * process_count() == 1
     if is_alone and objective.in_batch_negatives and not has_hard_negatives:
