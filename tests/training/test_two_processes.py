@@ -39,8 +39,8 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
     folder.mkdir(exist_ok=True)
     n_calls = iter(range(1, 99))
     parts = build_parts(config, SilentProgress())
-    if parts.teachers is not None:
-        parts.teachers.prepare(folder, SilentProgress())
+    if parts.batches.teachers is not None:
+        parts.batches.teachers.prepare(folder, SilentProgress())
     trainer = Trainer(
         config,
         parts,

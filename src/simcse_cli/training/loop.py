@@ -32,7 +32,7 @@ from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.runs import Gain, RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.batches import BatchMaker, prefetch
+from simcse_cli.training.batches import prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore, gain_of
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
@@ -129,26 +129,8 @@ class Trainer:
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
 
-        # Batches without duplicates may leave out rows, so plan them before counting the steps.
-        n_examples = parts.digests["n_examples"]
-        self.batches = BatchMaker(
-            self.objective,
-            parts.data,
-            n_examples,
-            config,
-            rank=self.rank,
-            n_processes=self.n_processes,
-            shared=parts.shared,
-            kind=parts.batches,
-            most_left_out=parts.most_left_out,
-            teachers=parts.teachers,
-        )
-        if n_left_out := n_examples - self.batches.n_examples:
-            progress.info(
-                f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
-                f"are too frequent for batches of {self.batches.global_batch_size:,}"
-            )
-        self.digests = parts.digests | {"n_examples": self.batches.n_examples}
+        self.batches = parts.batches
+        self.digests = parts.digests
         n_steps = math.ceil(config.epochs * self.batches.steps_per_epoch)
         self.total_steps = config.max_steps or max(1, n_steps)
 

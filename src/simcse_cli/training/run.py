@@ -296,8 +296,8 @@ def train_run(
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
                 processes.exchange(None)  # until then, others may see what --force removes
-                if parts.teachers is not None:
-                    parts.teachers.prepare(run_dir, progress)
+                if (teachers := parts.batches.teachers) is not None:
+                    teachers.prepare(run_dir, progress)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
