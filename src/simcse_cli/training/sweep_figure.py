@@ -41,10 +41,9 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     the trials are shown in the order of ``points``.
     """
     values = [sorted({point.value(name) for point in points}, key=_order) for name in swept]
-    if len(swept) == 2:
-        cells = {(point.value(swept[0]), point.value(swept[1])) for point in points}
-        if len(points) == len(cells) == len(values[0]) * len(values[1]):
-            return _draw_grid(points, swept, values)
+    scores = {tuple(map(point.value, swept)): 100 * point.score for point in points}
+    if len(swept) == 2 and len(points) == len(scores) == len(values[0]) * len(values[1]):
+        return _draw_grid(scores, swept, values)
     figure, (axes,) = new_figure(6.0, 3.6)
     axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
     if len(swept) > 1:
@@ -110,15 +109,15 @@ def _draw_scores(
 
 
 def _draw_grid(
-    points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]
+    scores: dict[tuple[Any, ...], float], swept: Sequence[str], values: list[list[Any]]
 ) -> Figure:
+    """Draw the scores of every pair of values of two settings."""
     rows, columns = values
-    scores = {tuple(point.value(name) for name in swept): 100 * point.score for point in points}
     table = [[scores[row, column] for column in columns] for row in rows]
     figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))
     image = axes.imshow(table, cmap=COLOUR_MAP, aspect="auto")
     middle = (min(map(min, table)) + max(map(max, table))) / 2
-    best = max(scores, key=lambda key: scores[key])
+    best = max(scores, key=scores.__getitem__)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             text = f"{table[i][j]:.2f}"
