@@ -76,14 +76,15 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
             check_rules(declared, values)
         _require_inputs(parameters, values)
         # What is left in ``values`` belongs to the other parameters.
+        arguments: dict[str, Any] = {}
         for name, group in groups.items():
             names = _options(group, given_only=name in partly_given)
             of_group = {option: values.pop(option) for option in names}
             if name in partly_given:
-                values[name] = {option: v for option, v in of_group.items() if v is not None}
+                arguments[name] = {option: v for option, v in of_group.items() if v is not None}
             else:
-                values[name] = group(**of_group)
-        command(**values)
+                arguments[name] = group(**of_group)
+        command(**arguments, **values)
 
     # The help page reads these attributes.
     main_names = [name for name, (_, details) in declared.items() if details.main]
