@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self, overload
@@ -388,10 +389,8 @@ def evaluate(
         given, options.EncoderOptions, suite_options, place=place
     )
 
-    def score_one(encoder: Any, suite_settings: Any) -> Any:
-        return score(encoder, suite_settings, progress, force=force)
-
-    outcome = evaluate_each_seed(score_one, encoder, suite_settings, progress)
+    evaluate_one = partial(score, progress=progress, force=force)
+    outcome = evaluate_each_seed(evaluate_one, encoder, suite_settings, progress)
     # There is no result if the settings only ask for the sentences to be written.
     return {} if outcome is None else dict(outcome.payload)
 

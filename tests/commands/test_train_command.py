@@ -121,7 +121,7 @@ def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path,
     assert outcome.exit_code == 1
     assert "--lr 0.001 differs" in outcome.stderr
     monkeypatch.setenv("SIMCSE_TEMPERATURE", "0.1")
-    assert "--temperature 0.1 differs from the run" in invoke(*command, "--resume").stderr
+    assert "SIMCSE_TEMPERATURE=0.1 differs from the run" in invoke(*command, "--resume").stderr
     monkeypatch.delenv("SIMCSE_TEMPERATURE")
     assert invoke(*command, "--resume").exit_code == 0
 
@@ -144,6 +144,16 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
     assert "batch_size: 8" in outcome.stdout
     assert "first batch: 8 examples, 16 rows" in outcome.stdout
     assert "forecast" in outcome.stdout
+
+
+def test_dry_run_of_one_step_that_is_warm_up(invoke, corpus, tiny_model_dir, tmp_path):
+    """Further steps are measured, for which the run has no learning rate."""
+    flags = ("--max-steps", "1", "--warmup", "0.5", "--batch-size", "8", "--device", "cpu")
+    outcome = invoke(
+        "train", "--model", tiny_model_dir, "--train-file", corpus, *flags, "--dry-run"
+    )
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "steps     1" in outcome.stdout
 
 
 @pytest.mark.parametrize(("enough", "n_steps"), [(1e-9, 2), (600.0, 3)])

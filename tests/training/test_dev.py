@@ -1,9 +1,11 @@
 """What scores a model during training: correlations, mean over tasks, dev accuracies; which data it takes."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import pearsonr, spearmanr
 
 from helpers import write_transfer_folder
@@ -17,7 +19,7 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import Gain
 from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.dev import DevRetrieval, build_dev_set, gain_of
+from simcse_cli.training.dev import NO_SCORE, DevMasked, DevRetrieval, build_dev_set, gain_of
 
 
 def encode(sentences):
@@ -261,3 +263,9 @@ def test_too_few_examples_for_the_folds_are_refused_before_training(tmp_path):
     config = TrainConfig(dev_suite=DevSuite.TRANSFER, data_dir=str(folder), dev_tasks="CR")
     with pytest.raises(DataError, match="a class has 5 training examples"):
         build_dev_set(config, SilentProgress())
+
+
+def test_masked_texts_whose_loss_overflows_have_no_score():
+    loss = torch.tensor([torch.nan])
+    objective = SimpleNamespace(eval=lambda: None, encode=lambda _: (loss,))
+    assert DevMasked(objective, [None], n_masked=1).score(None) == NO_SCORE

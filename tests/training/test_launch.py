@@ -4,6 +4,7 @@ import json
 import math
 import os
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -133,10 +134,21 @@ def test_a_killed_process_is_named_and_the_others_end(program, tmp_path, killed)
     assert not any(map(is_alive, pids))
 
 
-def test_standard_input_is_refused(invoke):
-    outcome = invoke("train", "--num-processes", "2", "--train-file", "-", input="a\nb\n")
+@pytest.mark.parametrize(
+    ("flags", "who"),
+    [
+        (("--num-processes", "2", "--train-file", "-"), "processes"),
+        (("--num-processes", "2", "--train-file", "-:2"), "processes"),
+        (("--num-processes", "2", "--config", "stdin.yaml"), "processes"),
+        (("--seeds", "1,2", "--train-file", "-"), "runs"),
+    ],
+)
+def test_standard_input_is_refused(invoke, tiny_model_dir, tmp_path, monkeypatch, flags, who):
+    monkeypatch.chdir(tmp_path)
+    Path("stdin.yaml").write_text("train_file: '-'\n")
+    outcome = invoke("train", "--model", tiny_model_dir, *flags, input="a\nb\n")
     assert outcome.exit_code == 2
-    assert "cannot share standard input" in outcome.stderr
+    assert f"{who} cannot share standard input" in outcome.stderr
 
 
 @pytest.fixture

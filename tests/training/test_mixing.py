@@ -141,10 +141,10 @@ def test_a_stream_is_read_as_far_as_the_steps_see(tiny_model_dir, tmp_path):
         device="cpu",
     )
     parts = build_parts(config, SilentProgress())
-    assert (len(parts.data), parts.digests["n_examples"]) == (12, 12)
+    assert (len(parts.batches.data), parts.digests["n_examples"]) == (12, 12)
     lines = "".join(f"{s} 0\n" for s in SENTENCES[:12])
     assert parts.digests["train_sha256"] == hashlib.sha256(lines.encode()).hexdigest()
     assert (
-        len(build_parts(dataclasses.replace(config, max_steps=None), SilentProgress()).data)
+        len(build_parts(dataclasses.replace(config, max_steps=None), SilentProgress()).batches.data)
         == 9 * 24
     )

@@ -171,7 +171,7 @@ def test_repeated_texts_change_the_default(tiny_model_dir, tmp_path, batches, n_
     config = TrainConfig(
         train_file=str(tmp_path / "a.txt"), model=str(tiny_model_dir), pooler="avg", batches=batches
     )
-    assert build_parts(config, SilentProgress()).batches is kind
+    assert build_parts(config, SilentProgress()).batches.kind is kind
 
 
 def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, tmp_path):

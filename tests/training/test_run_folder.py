@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from simcse_cli.results.runs import (
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import dump_config
-from simcse_cli.training import loop
+from simcse_cli.training import loop, setup
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.run import ready_settings, train_run
 from simcse_cli.training.setup import build_parts
 from simcse_cli.training.state import OPTIMIZER_FILE
+from simcse_cli.training.trackers import RunLog
 
 
 @pytest.fixture
@@ -431,6 +433,70 @@ def test_a_gradient_that_is_not_finite_stops_the_run(settings, tmp_path, monkeyp
     with pytest.raises(TrainingError, match="gradient of step 1 is not finite") as caught:
         resume(settings, tmp_path / "run")
     assert "--lr" in caught.value.hint
+
+
+class Scaler:
+    """The scaler of fp16, as the loop uses it; ``taken`` counts the optimizer's steps."""
+
+    def __init__(self):
+        self.taken = 0
+
+    def state_dict(self):
+        return {}
+
+    def unscale_(self, optimizer):
+        pass
+
+    def step(self, optimizer):
+        self.taken += 1
+
+    def update(self):
+        pass
+
+
+@pytest.mark.parametrize(("n_steps", "stops_at"), [(30, 20), (3, 3)])
+def test_a_gradient_that_is_never_finite_stops_a_run_in_fp16(
+    settings, tmp_path, monkeypatch, n_steps, stops_at
+):
+    """The scaler would skip every step, and the run would finish untrained."""
+    monkeypatch.setattr(loop, "clip_gradients", lambda *_: torch.tensor(torch.nan))
+    config = dataclasses.replace(settings, max_steps=n_steps)
+    (tmp_path / "run").mkdir()
+    trainer = Trainer(config, build_parts(config, SILENT), tmp_path / "run", SILENT)
+    trainer.scaler = Scaler()
+    with pytest.raises(TrainingError, match=f"gradient of step {stops_at} is not finite"):
+        trainer.train()
+
+
+def test_a_few_infinite_gradients_stop_no_run_in_fp16(settings, tmp_path, monkeypatch):
+    """The scale of the loss starts high and is halved until gradients are finite."""
+    norms = iter([math.inf] * 19 + [1.0] + [math.inf] * 19 + [1.0])
+    monkeypatch.setattr(loop, "clip_gradients", lambda *_: torch.tensor(next(norms)))
+    config = dataclasses.replace(settings, max_steps=40)
+    (tmp_path / "run").mkdir()
+    trainer = Trainer(config, build_parts(config, SILENT), tmp_path / "run", SILENT)
+    trainer.scaler = Scaler()
+    assert trainer.train() == "finished"
+
+
+def test_an_error_before_the_first_step_closes_the_log(settings, tmp_path, monkeypatch):
+    """A run of a tracker that stays open would get the numbers of the next trial of a sweep."""
+    closed = []
+
+    def fail(*_):
+        raise TrainingError("there is no memory for the dev set")
+
+    monkeypatch.setattr(RunLog, "__exit__", lambda *_: closed.append(True))
+    monkeypatch.setattr(Trainer, "evaluate", fail)
+    with pytest.raises(TrainingError, match="no memory"):
+        resume(settings, tmp_path / "run")
+    assert closed == [True]
+
+
+def test_fewer_rows_than_processes_are_refused(settings, monkeypatch):
+    monkeypatch.setattr(setup, "process_count", lambda: 30)
+    with pytest.raises(DataError, match="24 training examples, need one for each of the 30"):
+        build_parts(settings, SILENT)
 
 
 def test_a_second_interrupt_says_what_is_kept(settings, stopped, monkeypatch, invoke):

@@ -1,4 +1,6 @@
 import math
+import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -6,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.errors import ConfigError, DataError, OutputError, TrainingError
-from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import RunRecord
@@ -157,18 +159,94 @@ def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
         run_or_reuse(TrainConfig(lr=3e-5), tmp_path / "run", training)
 
 
-@pytest.mark.parametrize("kind", ["train", "dev"])
-def test_a_complete_run_on_a_file_that_has_changed_is_not_reused(tmp_path, kind):
+@pytest.mark.parametrize(
+    "changed",
+    ["plain.txt", "weighted.txt", "documents.txt", "dev.csv", "sts-dev.csv", "v.npy", "m.py"],
+)
+def test_a_complete_run_on_a_file_that_has_changed_is_not_reused(tmp_path, changed):
     """The mean over seeds would be over runs on different data."""
+    suite = tmp_path / "senteval" / "downstream" / "STS"
+    suite.mkdir(parents=True)
+    place = tmp_path
+    if changed == "sts-dev.csv":
+        place = suite
+    file = place / changed
+    file.write_text("before")
+    sha256 = sha256_file(file)
+    train_file = [str(file)]
+    data: dict[str, object] = {
+        "plain.txt": {"train_sha256": sha256},
+        "weighted.txt": {"train_sha256": digest(f"{sha256} {sha256}")},
+        "documents.txt": {"train_sha256": digest(sha256)},
+        "dev.csv": {"dev_file": str(file), "dev_sha256": sha256},
+        "sts-dev.csv": {"dev_suite": "sts", "dev_files": {"STS/sts-dev.csv": sha256}},
+        "v.npy": {"teachers": {str(file): sha256}},
+        "m.py": {"code_files": {str(file): sha256}},
+    }[changed]
+    if changed == "weighted.txt":
+        train_file = [str(file), f"{file}:2"]
+    config = TrainConfig(
+        train_file=train_file, dev_suite="sts", data_dir=str(tmp_path / "senteval")
+    )
+    record = FakeTraining()(config, tmp_path / "run")
+    record.data = {"train_file": ", ".join(train_file)} | data
+    record.write(tmp_path / "run")
+    assert run_or_reuse(config, tmp_path / "run", FakeTraining()) == record
+    file.write_text("after")
+    with pytest.raises(DataError, match=rf"{changed} has changed since the run in"):
+        run_or_reuse(config, tmp_path / "run", FakeTraining())
+
+
+def test_the_files_of_complete_runs_are_read_once_for_all_seeds(tmp_path, monkeypatch):
     file = tmp_path / "data.txt"
     file.write_text("before")
+    data = {"train_file": str(file), "train_sha256": sha256_file(file)}
+    config = TrainConfig(train_file=str(file))
+    for seed in (1, 2, 3):
+        run = tmp_path / f"seed-{seed}"
+        record = FakeTraining()(replace(config, seed=seed), run)
+        record.data = data
+        record.write(run)
+    digested = []
+    monkeypatch.setattr(
+        "simcse_cli.training.record.sha256_file",
+        lambda path: digested.append(path) or data["train_sha256"],
+    )
+    assert len(ManyRuns(tmp_path, FakeTraining(), [1, 2, 3]).train(config)) == 3
+    assert digested == [file]
+
+
+def test_the_state_of_a_run_is_removed_after_a_kill_that_came_first(tmp_path):
     record = FakeTraining()(TrainConfig(), tmp_path / "run")
-    record.data = {f"{kind}_file": str(file), f"{kind}_sha256": sha256_file(file)}
-    record.write(tmp_path / "run")
     assert run_or_reuse(TrainConfig(), tmp_path / "run", FakeTraining()) == record
-    file.write_text("after")
-    with pytest.raises(DataError, match=r"data\.txt has changed since the run in"):
-        run_or_reuse(TrainConfig(), tmp_path / "run", FakeTraining())
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_every_process_stops_when_the_first_is_told_to(tmp_path, monkeypatch):
+    """This is the second process, which has no record; it must not go on to the next seed."""
+    monkeypatch.setattr("simcse_cli.training.seeds.exchange", lambda _: ["interrupted", None])
+    with pytest.raises(Stopped):
+        run_or_reuse(TrainConfig(), tmp_path / "run", lambda *_: None)
+
+
+def test_force_removes_nothing_beside_files_of_others(tmp_path):
+    runs = ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True)
+    runs.train(TrainConfig())
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "idea.txt").write_text("Keep me.")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OutputError, match="notes is no run of this toolkit"):
+        runs.open()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_force_removes_what_early_kills_have_left(tmp_path):
+    for name in ("seed-1/config.yaml", "lr=1/seed-1/config.yaml", "lr=2/seed-1/.lock"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    (tmp_path / "lr=3").mkdir()
+    ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True).open()
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_seed_trains_in_the_folder_itself(tmp_path):
@@ -216,7 +294,13 @@ def test_nest_options_gathers_dotted_names():
         ("settings: {lr: 1.0e-5}", "either `grid`"),
         ("grid: {lr: 1.0e-5}", "need a list"),
         ("grid: {learning: [1]}", "unknown key 'learning'"),
-        ("search: {lr: {low: 1.0e-5}}", "need low and high"),
+        ("search: {lr: {low: 1.0e-5}}", "need numbers low and high"),
+        ("search: {lr: {low: 1e-5, high: 1e-3}}", "need numbers low and high, such as 1.0e-5"),
+        ("search: {lr: {low: 2, high: 1}}", "need numbers low and high"),
+        ("search: {lr: {low: 0, high: 1, log: true}}", "for numbers above 0"),
+        ("search: {lr: {low: false, high: true}}", "need numbers low and high"),
+        ("search: {batch_size: {choices: 8}}", "a list of choices"),
+        ("search: {batch_size: {choices: []}}", "a list of choices"),
         ("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 0", "n_trials 0"),
         ("grids: {lr: [1]}", "unknown key 'grids'"),
         ("grid: [lr]", "grid is .*, need names of settings"),
@@ -293,6 +377,36 @@ def test_a_trial_that_fails_is_recorded_and_the_sweep_goes_on(tmp_path, error, f
     assert again.trained == []
     (tmp_path / "lr=3e-05").rmdir()
     assert [trial.failure for trial in rates(tmp_path, FakeTraining())] == [None, None, None]
+
+
+def test_a_failed_trial_is_remembered_when_a_resume_is_killed_before_it(tmp_path):
+    rates(tmp_path, Diverging())
+    shutil.rmtree(tmp_path / "lr=1e-05")
+    with pytest.raises(Stopped):
+        rates(tmp_path, Diverging(stop_at=1))
+    shutil.rmtree(tmp_path / "lr=1e-05")
+
+    class KilledAtTheSecond(Diverging):
+        def __call__(self, config: TrainConfig, run_dir: Path) -> RunRecord:
+            if self.trained:
+                raise KeyboardInterrupt
+            return super().__call__(config, run_dir)
+
+    killed = KilledAtTheSecond()
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tmp_path, killed, grid_trials({"lr": [1e-5, 2e-5, 3e-5]}), seeds=(1,))
+    again = Diverging()
+    assert [trial.failure is None for trial in rates(tmp_path, again)] == [True, False, True]
+    assert tmp_path / "lr=3e-05" not in again.trained
+
+
+def test_a_trial_that_failed_with_other_settings_is_not_taken_for_this_one(tmp_path):
+    training = Diverging()
+    rates(tmp_path, training)
+    failed = tmp_path / "lr=3e-05"
+    FakeTraining(stop_at=1)(TrainConfig(lr=3e-5, batch_size=8), failed)
+    with pytest.raises(OutputError, match=r"other settings \(batch_size, seed\)"):
+        rates(tmp_path, Diverging())
 
 
 @pytest.mark.parametrize("error", [Stopped(), RuntimeError("a mistake of ours")])

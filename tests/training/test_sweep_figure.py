@@ -54,3 +54,17 @@ def test_draw_sweep_of_more_or_an_incomplete_grid_goes_trial_by_trial():
     assert axes.get_xlabel() == "trial"
     assert all(float(tick).is_integer() for tick in axes.get_xticks())
     assert draw_sweep(points(names[:2])[:5], names[:2]).axes[0].get_xlabel() == "trial"
+
+
+def test_draw_sweep_of_repeated_trials_is_no_grid():
+    """A search may draw the same settings again, so that there are as many trials as cells."""
+    names = ["pooler", "epochs"]
+    drawn = points(names)
+    axes = draw_sweep([*drawn[:3], drawn[0]], names).axes[0]
+    assert axes.get_xlabel() == "trial"
+
+
+def test_draw_sweep_of_lists_names_them():
+    drawn = [SweepPoint({"train_file": files}, 0.8) for files in (["a", "b"], ["c"])]
+    axes = draw_sweep(drawn, ["train_file"]).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["['a', 'b']", "['c']"]

@@ -108,21 +108,6 @@ def test_a_run_reads_its_teacher_and_one_that_teaches_itself_has_nothing_to_lear
     assert losses[1] > 1e-5
 
 
-def test_a_process_touches_no_folder_that_the_first_has_not_opened(
-    tiny_model_dir, tmp_path, monkeypatch
-):
-    def barrier():
-        raise TimeoutError
-
-    teachers = Teachers([(str(tiny_model_dir), 1.0)], ROWS, "cpu", SilentProgress())
-    monkeypatch.setattr("simcse_cli.training.teachers.process_count", lambda: 2)
-    monkeypatch.setattr("simcse_cli.training.teachers.process_rank", lambda: 1)
-    monkeypatch.setattr("torch.distributed.barrier", barrier)
-    with pytest.raises(TimeoutError):
-        teachers.prepare(tmp_path / "run", SilentProgress())
-    assert not (tmp_path / "run").exists()
-
-
 def test_vectors_of_other_texts_are_refused_by_their_number(tmp_path):
     np.save(tmp_path / "five.npy", np.ones((5, 3), np.float32))
     with pytest.raises(ConfigError, match="5 vectors for 6 training texts"):

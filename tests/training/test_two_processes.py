@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.objectives.registry import objective_defaults
 from simcse_cli.progress import SilentProgress
+from simcse_cli.results import runs
 from simcse_cli.settings.choices import Batches, DevSuite, Metric, ObjectiveName
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.recipes import resolve_config
 from simcse_cli.training.dev import build_dev_set
 from simcse_cli.training.loop import Trainer
+from simcse_cli.training.run import train_run
 from simcse_cli.training.setup import build_parts
 
 SMALL_BATCH = 64  # tokens; a dev set is encoded in several batches
@@ -36,8 +39,8 @@ def train(config: TrainConfig, folder: Path, stop_at: int | None = None) -> dict
     folder.mkdir(exist_ok=True)
     n_calls = iter(range(1, 99))
     parts = build_parts(config, SilentProgress())
-    if parts.teachers is not None:
-        parts.teachers.prepare(folder, SilentProgress())
+    if parts.batches.teachers is not None:
+        parts.batches.teachers.prepare(folder, SilentProgress())
     trainer = Trainer(
         config,
         parts,
@@ -181,3 +184,28 @@ def test_the_dev_score_is_that_of_one_process_to_the_last_bit(name, configs, on_
             score.alignment,
             score.uniformity,
         )
+
+
+def replace_run(rank: int, config: TrainConfig, folder: str) -> int:
+    """Train in the folder of another run; return the step at which this process starts."""
+    open_run_dir = runs.open_run_dir
+
+    def open_slowly(path: Path, *, force: bool) -> None:
+        time.sleep(1)
+        open_run_dir(path, force=force)
+
+    runs.open_run_dir = open_slowly
+    starts: list[int] = []
+    compile_kernels = Trainer.compile_kernels
+    Trainer.compile_kernels = lambda self, steps: (
+        starts.append(steps.start),
+        compile_kernels(self, steps),
+    )
+    train_run(config, Path(folder), SilentProgress(), force=True)
+    return starts[0]
+
+
+def test_no_process_takes_the_state_of_a_run_that_is_replaced(configs, tmp_path):
+    config = dataclasses.replace(configs["stopped"], max_steps=2)
+    train(config, tmp_path / "run")
+    assert run_on_processes(replace_run, tmp_path, config, str(tmp_path / "run")) == [0, 0]

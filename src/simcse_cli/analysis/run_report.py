@@ -18,11 +18,7 @@ from simcse_cli.analysis.trace import STAR, trace_models
 from simcse_cli.arrays import Floats
 from simcse_cli.comparison.changes import changed_pairs, pairs_table
 from simcse_cli.comparison.compare import compare
-<<<<<<< HEAD
-from simcse_cli.comparison.entries import EntryKind, ScoredData, load_entries
-=======
-from simcse_cli.comparison.entries import load_entries
->>>>>>> r6
+from simcse_cli.comparison.entries import ScoredData, load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import typer
@@ -76,10 +77,8 @@ def _show(
     console = get_console()
     out.check()
 
-    def evaluate_one(encoder: EncoderOptions, options: Any) -> Any:
-        return evaluate(encoder, options, console, force=out.force, **details)
-
-    outcome = evaluate_each_seed(evaluate_one, encoder, options, console)
+    evaluate = partial(evaluate, progress=console, force=out.force, **details)
+    outcome = evaluate_each_seed(evaluate, encoder, options, console)
     # There is no result if the options only ask for the sentences to be written.
     if outcome is None:
         return

@@ -46,55 +46,64 @@ class OutputOptions:
         get_console().emit(found, self.fmt, output=self.output, force=self.force)
 
 
-def takes(
-    parameter: str, group: type, *, given_only: bool = False
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command one option for each setting of a dataclass.
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of each parameter whose type is a dataclass of settings.
 
-    The options replace the ``parameter``, in which the command receives an object of the dataclass.
-    With ``given_only`` the command receives a mapping of the settings that the user gave, so that
-    other sources can set the rest.
+    In this parameter the command receives an object of the dataclass. If the type is
+    ``Annotated[dict[str, Any], DATACLASS]``, it receives the settings that the user gave, by name,
+    so that other sources can set the rest.
     """
-    options = _options(group, given_only=given_only)
+    groups: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    declared: dict[str, tuple[Field[Any], Setting]] = {}
+    partly_given: set[str] = set()
+    for original in inspect.signature(command).parameters.values():
+        group = _dataclass_in(original.annotation)
+        if group is None:
+            parameters.append(original)
+            continue
+        groups[original.name] = group
+        declared |= settings_of(group)
+        if group is not original.annotation:
+            partly_given.add(original.name)
+        parameters += _options(group, given_only=original.name in partly_given).values()
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        # A command is wrapped once for each of its dataclasses, so collect the settings of all.
-        declared = getattr(command, "declared", {}) | settings_of(group)
-        # ``command`` may be a wrapper itself; from now on, this wrapper is around it.
-        command.is_inner = True  # type: ignore[attr-defined]
-
-        # Only the outermost wrapper checks, as it alone has the values of all groups.
-        @wraps(command)
-        def with_options(**values: Any) -> None:
-            if not with_options.is_inner:  # type: ignore[attr-defined]
-                check_values(declared, values)
-                if not given_only:  # else rules are checked later, with the settings of a recipe
-                    check_rules(declared, values)
-                _require_inputs(parameters, values)
-            # What is left in ``values`` belongs to the other parameters.
-            group_values = {name: values.pop(name) for name in options}
-            argument: Any
-            if given_only:
-                argument = {name: v for name, v in group_values.items() if v is not None}
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        check_values(declared, values)
+        if not partly_given:  # else rules are checked later, with the settings of a recipe
+            check_rules(declared, values)
+        _require_inputs(parameters, values)
+        # What is left in ``values`` belongs to the other parameters.
+        arguments: dict[str, Any] = {}
+        for name, group in groups.items():
+            names = _options(group, given_only=name in partly_given)
+            of_group = {option: values.pop(option) for option in names}
+            if name in partly_given:
+                arguments[name] = {option: v for option, v in of_group.items() if v is not None}
             else:
-                argument = group(**group_values)
-            command(**{parameter: argument}, **values)
+                arguments[name] = group(**of_group)
+        command(**arguments, **values)
 
-        # The next wrapper and the help page read these attributes.
-        with_options.declared = declared  # type: ignore[attr-defined]
-        with_options.is_inner = False  # type: ignore[attr-defined]
-        main_names = {name for name, (_, details) in settings_of(group).items() if details.main}
-        main_names |= getattr(command, "main_options", frozenset())
-        with_options.main_options = frozenset(main_names)  # type: ignore[attr-defined]
+    # The help page reads these attributes.
+    main_names = [name for name, (_, details) in declared.items() if details.main]
+    with_options.declared = declared  # type: ignore[attr-defined]
+    with_options.main_options = frozenset(main_names)  # type: ignore[attr-defined]
 
-        # Typer makes the options of the command from this signature.
-        del with_options.__wrapped__  # through it Typer would see the signature without the options
-        parameters = _replaced(parameter, options.values(), command)
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-        return with_options
+    # Typer makes the options of the command from this signature.
+    del with_options.__wrapped__  # through it Typer would see the signature without the options
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return with_options
 
-    return decorate
+
+def _dataclass_in(annotation: Any) -> type | None:
+    """Return the dataclass that a parameter has or names as its type, if there is one."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and is_dataclass(kind):
+            return kind
+    return None
 
 
 def input_argument(**details: Any) -> Any:
@@ -120,16 +129,6 @@ def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str
                 require_present(source)
 
 
-def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each parameter whose type is a dataclass of settings."""
-    parameters = list(inspect.signature(command).parameters.values())
-    for parameter in reversed(parameters):
-        group = parameter.annotation
-        if isinstance(group, type) and is_dataclass(group):
-            command = takes(parameter.name, group)(command)
-    return command
-
-
 @cache  # several commands share a dataclass
 def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
     """Return the settings of a dataclass as Typer parameters, by name, without hidden ones."""
@@ -139,19 +138,6 @@ def _options(group: type, *, given_only: bool) -> dict[str, inspect.Parameter]:
         if not details.hidden:
             options[name] = _option(field, details, hints[name], given_only=given_only)
     return options
-
-
-def _replaced(
-    parameter: str, options: Iterable[inspect.Parameter], command: Callable[..., None]
-) -> list[inspect.Parameter]:
-    """Return the parameters of a command with options in place of the one named ``parameter``.
-
-    All of them are keyword-only.
-    """
-    parameters: list[inspect.Parameter] = []
-    for original in inspect.signature(command).parameters.values():
-        parameters += options if original.name == parameter else [original]
-    return [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
 
 def _option(

@@ -1,9 +1,9 @@
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from simcse_cli.commands.console import get_console
-from simcse_cli.commands.options import takes, takes_settings
+from simcse_cli.commands.options import takes_settings
 from simcse_cli.results.report import printable
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.options import RunOptions
@@ -12,9 +12,8 @@ app = typer.Typer()
 
 
 @app.command("train")
-@takes("flags", TrainConfig, given_only=True)
 @takes_settings
-def train_command(options: RunOptions, flags: dict[str, Any]) -> None:
+def train_command(options: RunOptions, flags: Annotated[dict[str, Any], TrainConfig]) -> None:
     """Train a sentence encoder; the run folder holds its record, metrics and best model.
 
     The two modes are those of SimCSE. Objectives and recipes may have their own defaults;

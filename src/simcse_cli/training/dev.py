@@ -269,6 +269,8 @@ class DevMasked:
         with torch.inference_mode():
             losses = [self.objective.encode(batch)[0].sum().item() for batch in local_batches]
         total = sum(exchange(sum(losses)))
+        if math.isnan(total):
+            return NO_SCORE
         score = math.exp(-total / self.n_masked)
         return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
 

@@ -76,7 +76,9 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
         step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
-            trainer.train_step(step, trainer.batches.make(step % trainer.batches.steps_per_epoch))
+            # A step beyond the end of the run has no learning rate.
+            batch = trainer.batches.make(step % trainer.batches.steps_per_epoch)
+            trainer.train_step(step % trainer.total_steps, batch)
             task.advance()
             seconds = time.perf_counter() - started
     return loss, seconds / step

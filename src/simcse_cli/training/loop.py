@@ -6,7 +6,7 @@ All random numbers depend on the seed and the step alone, so a resumed run conti
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.runs import Gain, RunRecord
 from simcse_cli.settings.choices import LoraSave, Precision
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.batches import BatchMaker, prefetch
+from simcse_cli.training.batches import prefetch
 from simcse_cli.training.cached_gradients import cached_backward
 from simcse_cli.training.dev import DevScore, gain_of
 from simcse_cli.training.optim import build_optimizer, clip_gradients, lr_factor
@@ -57,6 +57,12 @@ OnStep = Callable[[int, StepResult], object]
 OnEval = Callable[[int, DevScore], object]
 """A function called with the number of steps done, 0 before training, and the model's scores."""
 COLLAPSE_UNIFORMITY = -0.05  # above it, all vectors nearly coincide; 0 if they are equal
+MOST_SKIPPED = 20
+"""With fp16: steps in a row whose gradient is not finite, from which a run stops.
+
+After each, the scale of the loss is halved. It starts at 2^16, so by then it is below 1, and it is
+not the scale that makes the gradient infinite.
+"""
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
@@ -123,26 +129,8 @@ class Trainer:
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
 
-        # Batches without duplicates may leave out rows, so plan them before counting the steps.
-        n_examples = parts.digests["n_examples"]
-        self.batches = BatchMaker(
-            self.objective,
-            parts.data,
-            n_examples,
-            config,
-            rank=self.rank,
-            n_processes=self.n_processes,
-            shared=parts.shared,
-            kind=parts.batches,
-            most_left_out=parts.most_left_out,
-            teachers=parts.teachers,
-        )
-        if n_left_out := n_examples - self.batches.n_examples:
-            progress.info(
-                f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
-                f"are too frequent for batches of {self.batches.global_batch_size:,}"
-            )
-        self.digests = parts.digests | {"n_examples": self.batches.n_examples}
+        self.batches = parts.batches
+        self.digests = parts.digests
         n_steps = math.ceil(config.epochs * self.batches.steps_per_epoch)
         self.total_steps = config.max_steps or max(1, n_steps)
 
@@ -158,6 +146,7 @@ class Trainer:
         self.session = Session()
         # A GPU is idle while the program reads results, so it reads every step only on a CPU.
         self.reads_every_step = self.accelerator.device.type == "cpu"
+        self.n_skipped = 0  # steps in a row that the scaler of fp16 has skipped
         self.running: list[RunningStep] = []
         self.running_since = 0.0
 
@@ -193,13 +182,20 @@ class Trainer:
 
     def train(self) -> str:
         """Train from the newest state, or from the start; return the status for ``run.json``."""
-        log = self.start()
+        is_resumed = self.restore()
+        # The log tells the tracker of its end, also after an error.
+        with self.open_log(is_resumed=is_resumed) as log:
+            if not is_resumed:
+                self.evaluate_and_save_start(log)
+            return self.take_steps(log)
+
+    def take_steps(self, log: RunLog | None) -> str:
+        """Take the steps of the run that are left; return the status for ``run.json``."""
         steps = range(self.position.step, self.total_steps)
         # Compile kernels before the first step, so that its time includes no compilation.
         self.compile_kernels(steps)
         title = f"training {objective_label(self.config.objective)}"
         with (
-            log or nullcontext(),
             closing(prefetch(self.batches.make, steps)) as batches,
             self.progress.task(title, self.total_steps) as task,
         ):
@@ -252,32 +248,34 @@ class Trainer:
             return "interrupted"
         return None
 
-    def start(self) -> RunLog | None:
-        """Restore the newest state, or evaluate and save the untrained model.
-
-        Return the log, which only process 0 has.
-        """
+    def restore(self) -> bool:
+        """Restore the newest state; return whether there is one."""
         position = self.states.restore()
-        if position is not None:
-            require_same_data(self.run_dir, self.digests)
-            self.position = position
-            self.session = earlier_session(self.run_dir)
-            # The record may be newer than the state.
-            position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
-            self.progress.info(
-                f"resuming {self.run_dir} after step {position.step} of {self.total_steps}"
-            )
-        log = None
-        if self.rank == 0:
-            record = self.record("running")
-            log = open_log(self.run_dir, record, self.progress, resumed=position is not None)
         if position is None:
-            score = self.evaluate()
-            self.keep_best(score)
-            if log and score:
-                log.append({"step": 0} | score_line(score))
-            self.save_state()
-        return log
+            return False
+        require_same_data(self.run_dir, self.digests)
+        self.position = position
+        self.session = earlier_session(self.run_dir)
+        # The record may be newer than the state.
+        position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
+        self.progress.info(
+            f"resuming {self.run_dir} after step {position.step} of {self.total_steps}"
+        )
+        return True
+
+    def open_log(self, *, is_resumed: bool) -> AbstractContextManager[RunLog | None]:
+        """Write the first record of this session and open the log, both on process 0 alone."""
+        if self.rank != 0:
+            return nullcontext()
+        return open_log(self.run_dir, self.record("running"), self.progress, resumed=is_resumed)
+
+    def evaluate_and_save_start(self, log: RunLog | None) -> None:
+        """Evaluate the untrained model, and save the state that a run starts from."""
+        score = self.evaluate()
+        self.keep_best(score)
+        if log and score:
+            log.append({"step": 0} | score_line(score))
+        self.save_state()
 
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder forward and backward once if that compiles kernels.
@@ -385,9 +383,14 @@ class Trainer:
         about = f"lr {step.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
             problem = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
-        elif self.scaler is None and not math.isfinite(norm):  # fp16's scaler skips such a step
+        elif not math.isfinite(norm):
+            # The scaler of fp16 skips such a step, which is usual for a few steps only.
+            self.n_skipped += 1
+            if self.scaler is not None and self.n_skipped < min(MOST_SKIPPED, self.total_steps):
+                return
             problem = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
         else:
+            self.n_skipped = 0
             return
         raise TrainingError(
             problem,

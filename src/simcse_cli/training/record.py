@@ -2,14 +2,16 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from simcse_cli.data.senteval import resolve_senteval_dir
 from simcse_cli.errors import DataError
-from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.models.card import base_facts, write_cards
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
@@ -18,7 +20,9 @@ from simcse_cli.progress import Progress, ProgressTask
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
 from simcse_cli.results.runs import RunRecord, duration, is_run, read_run_record
+from simcse_cli.settings.choices import DevSuite
 from simcse_cli.training.dev import DevScore
+from simcse_cli.training.setup import split_weight
 from simcse_cli.training.trackers import RunLog, start_tracker
 
 
@@ -142,26 +146,60 @@ def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
     if not is_run(run_dir):
         return
     digests_now = _digests_by_file(data)
-    for name, digest in _digests_by_file(read_run_record(run_dir).data).items():
-        if digests_now.get(name) != digest:
+    for name, recorded in _digests_by_file(read_run_record(run_dir).data).items():
+        if digests_now.get(name) != recorded:
             raise DataError(
                 f"{name} has changed since the run in {run_dir} started "
-                f"(SHA-256 {digest[:12]}, now {digests_now.get(name, 'missing')[:12]})",
+                f"(SHA-256 {recorded[:12]}, now {digests_now.get(name, 'missing')[:12]})",
                 hint="restore the file, or start another run with a new -o",
             )
 
 
 def require_same_files(run_dir: Path, record: RunRecord) -> None:
-    """Raise DataError if the training or the dev file of a complete run has changed since."""
-    for kind in ("train", "dev"):
-        path = record.data.get(f"{kind}_file")
-        digest = record.data.get(f"{kind}_sha256")
-        # Several files and a data set of the Hub have names that are no file.
-        if path and digest and Path(path).is_file() and sha256_file(path) != digest:
+    """Raise DataError if a file that a complete run has read has changed since.
+
+    Files that are not there any more are not compared, and neither are models and data sets of the
+    Hub.
+    """
+    for files, recorded in _files_of(record):
+        if not all(map(Path.is_file, files)):
+            continue
+        digests = list(map(_sha256, files, map(_state_of, files)))
+        # Several files are recorded by the digest of their digests, and so may be a single one.
+        if recorded not in (digests[0], digest(" ".join(digests))):
             raise DataError(
-                f"{path} has changed since the run in {run_dir} was trained",
+                f"{', '.join(map(str, files))} has changed since the run in {run_dir} was trained",
                 hint="restore the file, choose another folder with -o, or start over with --force",
             )
+
+
+def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
+    """Yield the training files of a run, then each other file that it has read, with a digest."""
+    given = record.config.get("train_file") or ()
+    sources = [given] if isinstance(given, str) else given
+    others = _digests_by_file(record.data)
+    trained_on = others.pop(str(record.data.get("train_file")), None)
+    if sources and trained_on is not None:
+        yield [Path(split_weight(source)[0]) for source in sources], trained_on
+    # The files of STS and transfer tasks are recorded by their places in the folder of the data.
+    data_dir = Path(record.config.get("data_dir") or "")
+    reads_folder = record.data.get("dev_suite") in (DevSuite.STS, DevSuite.TRANSFER)
+    if reads_folder and data_dir.is_dir():
+        for name in record.data.get("dev_files", ()):
+            yield [resolve_senteval_dir(data_dir) / name], others.pop(name)
+    for name, recorded in others.items():
+        yield [Path(name)], recorded
+
+
+@lru_cache(maxsize=100)
+def _sha256(file: Path, _state: tuple[int, ...]) -> str:
+    """Return the SHA-256 of a file; the runs of a command share it while its state is the same."""
+    return sha256_file(file)
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import gc
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import run_report
-from simcse_cli.training.seeds import ManyRuns, RunOne, parse_seeds, train_seeds
+from simcse_cli.training.seeds import ManyRuns, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
 
@@ -76,7 +76,13 @@ class _Request:
         if self.options.resume and not self.is_many:
             resumed = self.options.output
         flags = merge_settings(self.flags, swept)
-        return ready_settings(flags, self.options.config, self.progress, resumed=resumed)
+        config = ready_settings(flags, self.options.config, self.progress, resumed=resumed)
+        # Standard input can be read only once.
+        readers = "runs" if self.is_many else "processes"
+        has_several = self.is_many or self.n_started > 1 or processes.process_count() > 1
+        if has_several and STDIO in train_files(config):
+            raise UsageError(f"{readers} cannot share standard input", option="--train-file")
+        return config
 
     def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
         """Train one run, in this process or in ``n_started`` new ones, and return its record."""
@@ -100,13 +106,13 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
             progress.warn(f"{variable} gives no setting; did you mean {meant}?")
     if options.seeds is not None and "seed" in flags:
         raise UsageError("has no use with --seeds, which names the seeds", option="--seed")
-    n_started = _join_processes(flags, options, progress)
+    n_started = _join_processes(options, progress)
     settings = flags | settings_of_options(options, flags)
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
     if request.is_many:
-        return train_many(request.config, request.run_one, options, progress)
+        return train_many(request)
 
     # Without seeds or a sweep there is one run, or the forecast of one.
     config = request.config({})
@@ -135,7 +141,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
-def _join_processes(flags: Settings, options: RunOptions, progress: Progress) -> int:
+def _join_processes(options: RunOptions, progress: Progress) -> int:
     """Return how many processes this process has to start, or 1 if it starts none.
 
     If the result is 1, this process does the training. If it is one of several processes that were
@@ -149,8 +155,6 @@ def _join_processes(flags: Settings, options: RunOptions, progress: Progress) ->
     # A process with LOCAL_RANK was itself started by a launcher, so it starts no others.
     if "LOCAL_RANK" in os.environ or options.dry_run:
         n_started = 1
-    if n_started > 1 and STDIO in flags.get("train_file", ()):
-        raise UsageError("processes cannot share standard input", option="--train-file")
     if n_started == 1:
         processes.tell_if_alone(progress)
         processes.join_group()
@@ -206,25 +210,23 @@ def runs_folder(options: RunOptions) -> Path:
     return options.output or Path("runs") / stem
 
 
-def train_many(
-    make_config: Callable[[Settings], TrainConfig],
-    run_one: RunOne,
-    options: RunOptions,
-    progress: Progress,
-) -> Outcome | None:
+def train_many(request: _Request) -> Outcome | None:
     """Train one run per seed, or the trials of a sweep, under one folder."""
+    options = request.options
     folder = runs_folder(options)
     seeds = parse_seeds(options.seeds)
-    many = ManyRuns(folder, run_one, seeds, options.resume, options.force)
+    many = ManyRuns(folder, request.run_one, seeds, options.resume, options.force)
     try:
         with sole_training(folder):
             if options.sweep is None:
-                return train_seeds(make_config({}), many)
-            return train_sweep(options.sweep, make_config, many, progress)
+                return train_seeds(request.config({}), many)
+            return train_sweep(options.sweep, request.config, many, request.progress)
     except launch.Stopped as stop:
-        if stop.exit_code == INTERRUPTED:
+        # Only the first process speaks to the user.
+        if stop.exit_code == INTERRUPTED and processes.process_rank() == 0:
+            place = shlex.quote(str(folder))
             raise launch.Stopped(
-                f"stopped; add -o {folder} --resume to the same command to continue"
+                f"stopped; add -o {place} --resume to the same command to continue"
             ) from None
         raise
 
@@ -293,8 +295,9 @@ def train_run(
                     _require_steps_left(trainer)
                 if is_first:
                     _open_folder(config, run_dir, resume=resume, force=force)
-                if parts.teachers is not None:
-                    parts.teachers.prepare(run_dir, progress)
+                processes.exchange(None)  # until then, others may see what --force removes
+                if (teachers := parts.batches.teachers) is not None:
+                    teachers.prepare(run_dir, progress)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
@@ -405,8 +408,13 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
     for name, value in given.items():
         if getattr(config, name) == value:
             continue
-        place = f"{flag(TrainConfig, name)} {value}"
-        hint = "leave the flag out to continue the run, or start another with a new -o"
+        if name in typed:
+            place = f"{flag(TrainConfig, name)} {value}"
+            hint = "leave the flag out to continue the run, or start another with a new -o"
+        else:
+            variable = recipes.ENVIRONMENT_PREFIX + name.upper()
+            place = f"{variable}={value}"
+            hint = f"unset {variable} to continue the run, or start another with a new -o"
         if name not in ("max_steps", "epochs"):
             raise ConfigError(
                 f"{place} differs from the run in {resumed}, which has {getattr(config, name)}",
@@ -426,9 +434,14 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
     return replace(config, **lengths)
 
 
+def train_files(config: TrainConfig) -> list[str]:
+    """Return the training files without their weights."""
+    return [source for source, _ in map(split_weight, config.train_file or ())]
+
+
 def require_same_place(config: TrainConfig, resumed: Path) -> None:
     """Raise ConfigError if the relative paths that a run names do not exist from this folder."""
-    files = [source for source, _ in map(split_weight, config.train_file or ())]
+    files = train_files(config)
     if config.dev_file is not None:
         files.append(config.dev_file)
     paths = [text for text in files if text != STDIO and "://" not in text]

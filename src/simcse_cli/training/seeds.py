@@ -4,7 +4,7 @@ Each run can be resumed.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,62 +78,78 @@ class ManyRuns:
                     hint="continue its runs with --resume, start over with --force, or choose "
                     "another -o",
                 )
+            # Nothing is removed if anything is not ours.
             for entry in inside:
-                _remove_ours(entry)
+                if not _is_ours(entry):
+                    raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
+            for entry in inside:
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
         folder.mkdir(parents=True, exist_ok=True)
 
-    def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
-        """Train one run per seed and return the records.
+    def runs_of(self, config: TrainConfig, below: str = "") -> Iterator[tuple[TrainConfig, Path]]:
+        """Yield the settings and the folder of the run of each seed.
 
         Several runs go into folders ``seed-S`` of the folder ``below``; a single one uses ``below``
         itself.
         """
         seeds = self.seeds or (config.seed,)
-        records: list[RunRecord | None] = []
         for seed in seeds:
             folder = self.folder / below
             if len(seeds) > 1:
                 folder /= f"{SEED_PREFIX}{seed}"
-            records.append(run_or_reuse(replace(config, seed=seed), folder, self.run_one))
-        return records
+            yield replace(config, seed=seed), folder
+
+    def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
+        """Train one run per seed and return the records."""
+        return [run_or_reuse(*run, self.run_one) for run in self.runs_of(config, below)]
 
 
-def _remove_ours(entry: Path) -> None:
-    """Remove a run, a trial or a result that this program wrote, or raise OutputError."""
-    is_ours = entry.name in ("sweep.json", "sweep.png", "seeds.json") or is_run(entry)
-    if not is_ours and not list(entry.glob(f"{SEED_PREFIX}*/run.json")):
-        raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
-    if entry.is_dir():
-        shutil.rmtree(entry)
-    else:
-        entry.unlink()
+def _is_ours(entry: Path) -> bool:
+    """Tell whether this program wrote a result, a run, or a trial that was perhaps killed early."""
+    if not entry.is_dir():
+        return entry.name in ("sweep.json", "sweep.png", "seeds.json")
+    runs = [entry, *entry.glob(f"{SEED_PREFIX}*")]
+    if any(is_run(run) or (run / "config.yaml").is_file() for run in runs):
+        return True
+    return all(path.is_dir() or path.name == ".lock" for path in entry.rglob("*"))
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train a run and return its record; if the folder has the finished run, return that record.
 
-    After training, the resume state is removed unless several are to be kept. An interrupted run
-    raises ``Stopped``.
+    The resume state of a finished run is removed unless several are to be kept. An interrupted run
+    raises ``Stopped``, on all processes.
     """
-    if is_run(run_dir):
-        record = read_run_record(run_dir)
-        settings = config.to_dict()
-        if record.config != settings:
-            changed = sorted(key for key in settings if record.config.get(key) != settings[key])
-            raise OutputError(
-                f"{run_dir} holds a run with other settings ({', '.join(changed)})",
-                hint="choose another folder with -o, or start over with --force",
-            )
-        if record.status in DONE:
-            require_same_files(run_dir, record)
-            return record
-    trained = run_one(config, run_dir)
-    if trained is not None:
-        if trained.status == "interrupted":
+    record = earlier_record(config, run_dir)
+    if record is not None and record.status in DONE:
+        require_same_files(run_dir, record)
+    else:
+        record = run_one(config, run_dir)
+        # Only the first process has the record.
+        status = exchange(None if record is None else record.status)[0]
+        if status == "interrupted":
             raise Stopped
-        if config.keep_checkpoints == 1:
-            shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
-    return trained
+    if record is not None and config.keep_checkpoints == 1:
+        shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)
+    return record
+
+
+def earlier_record(config: TrainConfig, run_dir: Path) -> RunRecord | None:
+    """Return the record of the run in a folder, if any; raise OutputError for other settings."""
+    if not is_run(run_dir):
+        return None
+    record = read_run_record(run_dir)
+    settings = config.to_dict()
+    if record.config != settings:
+        changed = sorted(key for key in settings if record.config.get(key) != settings[key])
+        raise OutputError(
+            f"{run_dir} holds a run with other settings ({', '.join(changed)})",
+            hint="choose another folder with -o, or start over with --force",
+        )
+    return record
 
 
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:

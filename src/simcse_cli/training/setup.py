@@ -26,7 +26,7 @@ from simcse_cli.files.code import code_digest, names_code
 from simcse_cli.files.inputs import STDIO, require_file
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.machine.precision import DTYPES, resolve_precision
-from simcse_cli.machine.processes import process_count
+from simcse_cli.machine.processes import process_count, process_rank
 from simcse_cli.machine.rng import has_rng_state
 from simcse_cli.models.adapters import add_lora
 from simcse_cli.models.checkpoint import has_original_head, load_encoder
@@ -54,6 +54,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import flag, refuse_unused, settings_of
 from simcse_cli.training.batches import (
     SHARED_SHARE,
+    BatchMaker,
     SharedTexts,
     files_of,
     n_taken,
@@ -73,13 +74,9 @@ class TrainingParts:
     """What a ``Trainer`` needs besides the settings; ``digests`` are the facts to record."""
 
     objective: Objective
-    data: Any
+    batches: BatchMaker
     dev_set: DevSet | None
     digests: dict[str, Any]
-    shared: SharedTexts | None = None
-    batches: Batches = Batches.SHUFFLED
-    most_left_out: float = SHARED_SHARE
-    teachers: Teachers | None = None
 
 
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
@@ -541,6 +538,12 @@ def build_parts(
             f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the "
             "batch)"
         )
+    if n_examples < process_count():
+        raise DataError(
+            f"{data.name}: {n_examples} training examples, need one for each of the "
+            f"{process_count()} processes",
+            hint="start fewer processes",
+        )
     has_hard_negatives = examples.are_rows and len(data.columns) > 2
     is_alone = config.batch_size * process_count() == 1
     if is_alone and objective.needs_two_rows:
@@ -564,14 +567,31 @@ def build_parts(
         **_code_and_models(config, objective, teachers),
     }
     digests |= count_cut(objective, examples, progress)
-    shared, batches = shared_texts(config, objective, examples, progress, resumed_batches)
-    digests["batches"] = batches.value
+    shared, kind = shared_texts(config, objective, examples, progress, resumed_batches)
+    digests["batches"] = kind.value
 
-    # A resumed run may leave out any share of its rows: version 1.0.0 of this program, which may
-    # have started it, had no limit.
-    most_left_out = SHARED_SHARE if resumed_batches is None else 1.0
-    facts = digests | dev_facts
-    return TrainingParts(objective, data, dev_set, facts, shared, batches, most_left_out, teachers)
+    # Batches without duplicates may leave out rows.
+    batches = BatchMaker(
+        objective,
+        data,
+        n_examples,
+        config,
+        rank=process_rank(),
+        n_processes=process_count(),
+        shared=shared,
+        kind=kind,
+        # A resumed run may leave out any share of its rows: version 1.0.0 of this program, which
+        # may have started it, had no limit.
+        most_left_out=SHARED_SHARE if resumed_batches is None else 1.0,
+        teachers=teachers,
+    )
+    digests["n_examples"] = batches.n_examples
+    if n_left_out := n_examples - batches.n_examples:
+        progress.info(
+            f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
+            f"are too frequent for batches of {batches.global_batch_size:,}"
+        )
+    return TrainingParts(objective, batches, dev_set, digests | dev_facts)
 
 
 def _code_and_models(

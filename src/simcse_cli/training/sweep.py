@@ -35,7 +35,7 @@ from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.record import percent
-from simcse_cli.training.seeds import ManyRuns
+from simcse_cli.training.seeds import ManyRuns, earlier_record
 from simcse_cli.training.setup import check_settings
 from simcse_cli.training.sweep_figure import SweepPoint, draw_sweep
 
@@ -113,10 +113,10 @@ def read_plan(name: str) -> SweepPlan:
                 f"{name}: grid.{setting} is {choices!r}, need a list such as [1.0e-5, 3.0e-5]"
             )
     for setting, span in plan.search.items():
-        given = set(span) if isinstance(span, dict) else set()
-        if given != {"choices"} and not {"low", "high"} <= given <= {"low", "high", "log"}:
+        if not _is_span(span):
             raise ConfigError(
-                f"{name}: search.{setting} is {span!r}, need low and high (and log), or choices"
+                f"{name}: search.{setting} is {span!r}, need numbers low and high, such as 1.0e-5 "
+                "(and log, for numbers above 0), or a list of choices"
             )
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
@@ -126,6 +126,19 @@ def read_plan(name: str) -> SweepPlan:
     plain = {setting: None for setting in plan.swept if not setting.startswith(_OPTION)}
     check_keys(plain, list(TrainConfig.__dataclass_fields__), place=name)
     return plan
+
+
+def _is_span(span: Any) -> bool:
+    """Tell whether a search can draw from a span: a list of choices, or a range of numbers."""
+    given = set(span) if isinstance(span, dict) else set()
+    if given == {"choices"}:
+        return isinstance(span["choices"], list) and bool(span["choices"])
+    if not {"low", "high"} <= given <= {"low", "high", "log"}:
+        return False
+    low, high = span["low"], span["high"]
+    if {type(low), type(high)} - {int, float}:
+        return False
+    return low <= high and (low > 0 or not span.get("log"))
 
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
@@ -206,19 +219,25 @@ def run_sweep(
     """
     trials: list[Trial] = []
     # The first process changes the file that tells of failures, so the others take them from it.
-    failures = exchange(earlier_failures(runs.folder))[0]
+    failed = exchange(earlier_failures(runs.folder))[0]
+    failed_later = dict(failed)  # those that are not reached yet, which stay in the file
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
-        trial.failure = failures.get(trial.name)
-        if trial.failure is not None:
+        if trial.name in failed:
+            for run in runs.runs_of(config, trial.name):
+                earlier_record(*run)  # raises an error if the trial failed with other settings
+            trial.failure = str(failed[trial.name]["failure"])
             progress.warn(
                 f"{trial.name} has failed before ({trial.failure}); to try it again, remove "
                 "its folder"
             )
         else:
             run_trial(trial, config, runs, progress)
+            if trial.failure is not None:  # a search may propose the trial again
+                failed[trial.name] = trial.to_json()
         trials.append(trial)
+        failed_later.pop(trial.name, None)
 
         # Save the results so far, in case of an interruption.
         if process_rank() == 0:
@@ -229,7 +248,7 @@ def run_sweep(
                 "best": None if best.score is None else best.name,
                 "dev_suite": config.dev_suite,
                 "quantiles": score_quantiles(trials),
-                "trials": [done.to_json() for done in trials],
+                "trials": [*(done.to_json() for done in trials), *failed_later.values()],
             }
             write_json(runs.folder / "sweep.json", facts)
     return trials
@@ -256,19 +275,18 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     trial.scores, trial.best_steps = exchange((scores, best_steps))[0]
 
 
-def earlier_failures(folder: Path) -> dict[str, str]:
-    """Return why trials of an earlier call failed, by their names, if their folders still exist."""
+def earlier_failures(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the failed trials of an earlier call, by their names, if their folders still exist."""
     path = folder / "sweep.json"
-    failures: dict[str, str] = {}
+    failed: dict[str, dict[str, Any]] = {}
     if not path.is_file():
-        return failures
+        return failed
     facts = read_json(path, dict[str, Any])
     for trial in checked(facts.get("trials", []), list[dict[str, Any]], f"{path}: trials"):
         name = str(trial.get("name"))
-        failure = trial.get("failure")
-        if isinstance(failure, str) and (folder / name).is_dir():
-            failures[name] = failure
-    return failures
+        if isinstance(trial.get("failure"), str) and (folder / name).is_dir():
+            failed[name] = trial
+    return failed
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
@@ -331,7 +349,7 @@ def train_sweep(
     if not points:
         raise TrainingError(
             f"--sweep {name}: {len(trials)} of {len(trials)} trials have failed "
-            f"(first: {trials[0].failure})",
+            f"(first: {trials[0].failure or 'its dev score is undefined'})",
             hint="lower the learning rates or the batch sizes of the sweep",
         )
     _save_plot(points, plan.swept, runs.folder / "sweep.png", progress)

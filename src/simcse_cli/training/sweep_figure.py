@@ -26,6 +26,11 @@ class SweepPoint:
     score: float
     deviation: float | None = None
 
+    def value(self, setting: str) -> Any:
+        """Return the value of a setting if it is a number, else its text."""
+        value = self.settings[setting]
+        return value if _is_number(value) else str(value)
+
 
 @house_style()
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
@@ -35,9 +40,10 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     over seeds as error bars. A full grid of two settings gives a table of coloured cells. Otherwise
     the trials are shown in the order of ``points``.
     """
-    values = [sorted({point.settings[name] for point in points}, key=_order) for name in swept]
-    if len(swept) == 2 and len(points) == len(values[0]) * len(values[1]):
-        return _draw_grid(points, swept, values)
+    values = [sorted({point.value(name) for point in points}, key=_order) for name in swept]
+    scores = {tuple(map(point.value, swept)): 100 * point.score for point in points}
+    if len(swept) == 2 and len(points) == len(scores) == len(values[0]) * len(values[1]):
+        return _draw_grid(scores, swept, values)
     figure, (axes,) = new_figure(6.0, 3.6)
     axes.set_xlabel(swept[0] if len(swept) == 1 else "trial")
     if len(swept) > 1:
@@ -66,7 +72,7 @@ def _draw_over_numbers(
 
 def _draw_over_names(axes: Axes, points: Sequence[SweepPoint], setting: str) -> None:
     """Draw a point over the name of each value of a setting."""
-    shown = [str(point.settings[setting]) for point in points]
+    shown = [str(point.value(setting)) for point in points]
     names = list(dict.fromkeys(shown))
     _draw_scores(axes, list(map(names.index, shown)), points)
     axes.set_xticks(range(len(names)), names)
@@ -78,9 +84,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """Return a sort key that puts numbers first, by value, and then all else by its text."""
-    is_number = _is_number(value)
-    return (not is_number, value if is_number else str(value))
+    """Return a sort key that puts numbers first, by value, and then texts."""
+    return (isinstance(value, str), value)
 
 
 def _draw_scores(
@@ -104,15 +109,15 @@ def _draw_scores(
 
 
 def _draw_grid(
-    points: Sequence[SweepPoint], swept: Sequence[str], values: list[list[Any]]
+    scores: dict[tuple[Any, ...], float], swept: Sequence[str], values: list[list[Any]]
 ) -> Figure:
+    """Draw the scores of every pair of values of two settings."""
     rows, columns = values
-    scores = {tuple(point.settings[name] for name in swept): 100 * point.score for point in points}
     table = [[scores[row, column] for column in columns] for row in rows]
     figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))
     image = axes.imshow(table, cmap=COLOUR_MAP, aspect="auto")
     middle = (min(map(min, table)) + max(map(max, table))) / 2
-    best = max(scores, key=lambda key: scores[key])
+    best = max(scores, key=scores.__getitem__)
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             text = f"{table[i][j]:.2f}"

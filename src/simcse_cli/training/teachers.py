@@ -85,7 +85,6 @@ class Teachers:
         group = ALONE
         if n_processes > 1:
             group = ProcessGroup(process_rank(), n_processes, distributed.barrier)
-        group.wait()  # for the first process to open the folder
         for number, teacher in enumerate(self.teachers, 1):
             if teacher.model is None:
                 continue
