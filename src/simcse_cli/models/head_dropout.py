@@ -32,7 +32,7 @@ class HeadDropout:
         is_kept.bernoulli_(1 - self.rate)
         n_kept = is_kept.sum(dim=2, keepdim=True).clamp(min=1)
         factors = is_kept * (self.n_heads / n_kept)
-        by_head = heads.view(*heads.shape[:2], self.n_heads, -1)
+        by_head = heads.reshape(*heads.shape[:2], self.n_heads, -1)
         return ((by_head * factors).view_as(heads).to(heads.dtype),)
 
 
