@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from importlib import metadata
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from traceback import extract_tb
@@ -233,7 +234,7 @@ def test_an_option_without_setting_is_told_how_to_declare_it(folder, invoke, tin
     own = ("--objective", "own.py:Undeclared", "--set", "margin=0.2")
     run = invoke(*run_of(tiny_model_dir, *own, "-o", "run"))
     assert run.exit_code == 1
-    assert "write margin: TYPE = setting(0.1," in run.stderr
+    assert "write margin: TYPE = setting(DEFAULT," in run.stderr
 
 
 def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny_model_dir):
@@ -250,7 +251,7 @@ def test_packages_offer_methods_by_name(folder, monkeypatch):
     objective = EntryPoint("margin", "margin:Margin", "simcse_cli.objectives")
     repeat = EntryPoint("twice", "repeated:repeat_words", "simcse_cli.augmentations")
     offered = EntryPoints((objective, repeat))
-    monkeypatch.setattr(code, "entry_points", lambda **wanted: offered.select(**wanted))
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: offered.select(**wanted))
     monkeypatch.syspath_prepend(folder)
     assert find_objective("margin").__name__ == "Margin"
     (twice,) = word_augmenter(AugmentOptions(method="twice:1.0")).many(["a b"], [3])
@@ -305,7 +306,7 @@ def test_functions_of_packages_are_found_once_and_take_the_rate_of_the_option(fo
         searches.append(wanted)
         return offered.select(**wanted)
 
-    monkeypatch.setattr(code, "entry_points", search)
+    monkeypatch.setattr(metadata, "entry_points", search)
     monkeypatch.syspath_prepend(folder)
     augmenter = word_augmenter(AugmentOptions(method="rated", rate=0.5))
     n_searches = len(searches)

@@ -195,6 +195,9 @@ def test_a_complete_run_on_a_file_that_has_changed_is_not_reused(tmp_path, chang
     file.write_text("after")
     with pytest.raises(DataError, match=rf"{changed} has changed since the run in"):
         run_or_reuse(config, tmp_path / "run", FakeTraining())
+    shutil.rmtree(suite)
+    file.unlink(missing_ok=True)  # what is not there any more is not compared
+    assert run_or_reuse(config, tmp_path / "run", FakeTraining()) == record
 
 
 def test_the_files_of_complete_runs_are_read_once_for_all_seeds(tmp_path, monkeypatch):
@@ -233,6 +236,7 @@ def test_force_removes_nothing_beside_files_of_others(tmp_path):
     runs = ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True)
     runs.train(TrainConfig())
     (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "config.yaml").write_text("of: another program")
     (tmp_path / "notes" / "idea.txt").write_text("Keep me.")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OutputError, match="notes is no run of this toolkit"):
@@ -241,7 +245,12 @@ def test_force_removes_nothing_beside_files_of_others(tmp_path):
 
 
 def test_force_removes_what_early_kills_have_left(tmp_path):
-    for name in ("seed-1/config.yaml", "lr=1/seed-1/config.yaml", "lr=2/seed-1/.lock"):
+    for name in (
+        "seed-1/config.yaml",
+        "lr=1/seed-1/config.yaml",
+        "lr=1/seed-1/teachers/1.npy.part",
+        "lr=2/seed-1/.lock",
+    ):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
     (tmp_path / "lr=3").mkdir()

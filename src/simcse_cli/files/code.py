@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -116,10 +115,14 @@ def code_digest(text: str) -> dict[str, str]:
 
 def entry_point(group: str, name: str) -> Any:
     """Return the object that an installed package offers under a name, or None without any."""
-    for entry in entry_points(group=group, name=name):
+    from importlib import metadata  # imported here: it takes 8 ms, too long for --help
+
+    for entry in metadata.entry_points(group=group, name=name):
         return entry.load()
     return None
 
 
 def entry_point_names(group: str) -> list[str]:
-    return sorted(entry.name for entry in entry_points(group=group))
+    from importlib import metadata
+
+    return sorted(entry.name for entry in metadata.entry_points(group=group))

@@ -156,16 +156,15 @@ def objective_options(
     cls = find_objective(name)
     declared = settings_of(cls.Options)
     known = sorted(declared.keys() - settings.keys())
-    fields = cls.Options.__dataclass_fields__
     for option in options:
         if option in settings:
             raise ConfigError(
                 f"--set {option} is no option of the objective", hint="use its own flag or setting"
             )
-        if option in fields.keys() - declared.keys():
+        if option in cls.Options.__dataclass_fields__.keys() - declared.keys():
             raise ConfigError(
                 f"--set {option}: {option} of the Options of {name} is not declared by setting()",
-                hint=f'write {option}: TYPE = setting({fields[option].default!r}, "What it is.")',
+                hint=f'write {option}: TYPE = setting(DEFAULT, "What it is.")',
             )
         if option not in known:
             raise ConfigError(

@@ -270,7 +270,7 @@ def sums_apart(views: Sequence[Tensor]) -> list[Tensor]:
     The gradients of that term are added up before they meet those of other terms. Floats in another
     order would give other last bits.
     """
-    return [view[:] for view in views]
+    return [view[...] for view in views]
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:

@@ -3,9 +3,10 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +183,16 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
     if sources and trained_on is not None:
         yield [Path(split_weight(source)[0]) for source in sources], trained_on
     # The files of STS and transfer tasks are recorded by their places in the folder of the data.
-    data_dir = Path(record.config.get("data_dir") or "")
-    reads_folder = record.data.get("dev_suite") in (DevSuite.STS, DevSuite.TRANSFER)
-    if reads_folder and data_dir.is_dir():
-        for name in record.data.get("dev_files", ()):
-            yield [resolve_senteval_dir(data_dir) / name], others.pop(name)
+    if record.data.get("dev_suite") in (DevSuite.STS, DevSuite.TRANSFER):
+        with suppress(DataError):  # the folder is not there any more
+            folder = resolve_senteval_dir(record.config.get("data_dir") or "")
+            for name in record.data.get("dev_files", ()):
+                yield [folder / name], others.pop(name)
     for name, recorded in others.items():
         yield [Path(name)], recorded
 
 
-@lru_cache(maxsize=100)
+@cache
 def _sha256(file: Path, _state: tuple[int, ...]) -> str:
     """Return the SHA-256 of a file; the runs of a command share it while its state is the same."""
     return sha256_file(file)

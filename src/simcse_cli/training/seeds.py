@@ -14,7 +14,14 @@ from simcse_cli.files.atomic import write_json
 from simcse_cli.machine.processes import exchange, process_rank
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Outcome, Report, mean_and_deviation
-from simcse_cli.results.runs import DONE, SEED_PREFIX, RunRecord, is_run, read_run_record
+from simcse_cli.results.runs import (
+    DONE,
+    SEED_PREFIX,
+    TEACHERS,
+    RunRecord,
+    is_run,
+    read_run_record,
+)
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
@@ -111,10 +118,11 @@ def _is_ours(entry: Path) -> bool:
     """Tell whether this program wrote a result, a run, or a trial that was perhaps killed early."""
     if not entry.is_dir():
         return entry.name in ("sweep.json", "sweep.png", "seeds.json")
-    runs = [entry, *entry.glob(f"{SEED_PREFIX}*")]
-    if any(is_run(run) or (run / "config.yaml").is_file() for run in runs):
+    if any(map(is_run, [entry, *entry.glob(f"{SEED_PREFIX}*")])):
         return True
-    return all(path.is_dir() or path.name == ".lock" for path in entry.rglob("*"))
+    # Before its first record, a run has at most its lock, its settings and vectors of teachers.
+    files = (path.relative_to(entry) for path in entry.rglob("*") if not path.is_dir())
+    return all(file.name in (".lock", "config.yaml") or TEACHERS in file.parts for file in files)
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
