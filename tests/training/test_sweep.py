@@ -289,6 +289,16 @@ def test_the_untrained_model_is_not_called_the_best_run(best_steps, note):
     ]
 
 
+def test_ends_of_a_search_are_spelt_as_settings_are(tmp_path):
+    """YAML reads 1e-5 as a text."""
+    path = tmp_path / "sweep.yaml"
+    path.write_text("search: {lr: {low: 1e-5, high: 1.0e-3, log: true}, epochs: {low: 1, high: 3}}")
+    assert read_plan(str(path)).search == {
+        "lr": {"low": 1e-5, "high": 1e-3, "log": True},
+        "epochs": {"low": 1, "high": 3},
+    }
+
+
 def test_nest_options_gathers_dotted_names():
     nested = nest_options(
         {"lr": "1e-5", "options.window": 3, "options": {"symmetric": True}}, place="x"
@@ -304,7 +314,7 @@ def test_nest_options_gathers_dotted_names():
         ("grid: {lr: 1.0e-5}", "need a list"),
         ("grid: {learning: [1]}", "unknown key 'learning'"),
         ("search: {lr: {low: 1.0e-5}}", "need numbers low and high"),
-        ("search: {lr: {low: 1e-5, high: 1e-3}}", "need numbers low and high, such as 1.0e-5"),
+        ("search: {lr: {low: least, high: 1e-3}}", "search.lr.low 'least', need a finite number"),
         ("search: {lr: {low: 2, high: 1}}", "need numbers low and high"),
         ("search: {lr: {low: 0, high: 1, log: true}}", "for numbers above 0"),
         ("search: {lr: {low: false, high: true}}", "need numbers low and high"),

@@ -31,6 +31,7 @@ from simcse_cli.results.columns import columns
 from simcse_cli.results.plots import house_style, save_figure
 from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviation
 from simcse_cli.settings.config import TrainConfig
+from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
 from simcse_cli.settings.recipes import read_recipe
 from simcse_cli.training.launch import Stopped
@@ -113,10 +114,13 @@ def read_plan(name: str) -> SweepPlan:
                 f"{name}: grid.{setting} is {choices!r}, need a list such as [1.0e-5, 3.0e-5]"
             )
     for setting, span in plan.search.items():
+        for end in ("low", "high"):
+            if isinstance(span, dict) and isinstance(span.get(end), str):  # YAML reads 1e-5 so
+                span[end] = convert(span[end], float, f"{name}: search.{setting}.{end}")
         if not _is_span(span):
             raise ConfigError(
-                f"{name}: search.{setting} is {span!r}, need numbers low and high, such as 1.0e-5 "
-                "(and log, for numbers above 0), or a list of choices"
+                f"{name}: search.{setting} is {span!r}, need numbers low and high (and log, for "
+                "numbers above 0), or a list of choices"
             )
     if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
