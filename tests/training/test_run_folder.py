@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from helpers import SENTENCES
+from helpers import SENTENCES, Told
 from processes import start_command
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, TrainingError
@@ -454,17 +454,22 @@ class Scaler:
         pass
 
 
-@pytest.mark.parametrize(("n_steps", "stops_at"), [(30, 20), (3, 3)])
+@pytest.mark.parametrize("n_steps", [30, 3])
 def test_a_gradient_that_is_never_finite_stops_a_run_in_fp16(
-    settings, tmp_path, monkeypatch, n_steps, stops_at
+    settings, tmp_path, monkeypatch, n_steps
 ):
     """The scaler would skip every step, and the run would finish untrained."""
     monkeypatch.setattr(loop, "clip_gradients", lambda *_: torch.tensor(torch.nan))
-    config = dataclasses.replace(settings, max_steps=n_steps)
+    config = dataclasses.replace(settings, max_steps=n_steps, dev_file=None)
     (tmp_path / "run").mkdir()
-    trainer = Trainer(config, build_parts(config, SILENT), tmp_path / "run", SILENT)
+    progress = Told()
+    trainer = Trainer(config, build_parts(config, progress), tmp_path / "run", progress)
     trainer.scaler = Scaler()
-    with pytest.raises(TrainingError, match=f"gradient of step {stops_at} is not finite"):
+    if n_steps < 20:  # the scale may just start too high
+        trainer.run()
+        assert "the model is untrained" in progress.warnings[-1]
+        return
+    with pytest.raises(TrainingError, match="gradient of step 20 is not finite"):
         trainer.train()
 
 

@@ -165,6 +165,11 @@ class Trainer:
             record.write(self.run_dir)
             return record
 
+        if self.n_skipped == self.total_steps:
+            self.progress.warn(
+                "the model is untrained: no step had a finite gradient in fp16, which needs some "
+                "steps to find its scale"
+            )
         # Without dev scores, the last model is the one to keep.
         if self.position.best_step is None:
             self.save_model()
@@ -386,7 +391,7 @@ class Trainer:
         elif not math.isfinite(norm):
             # The scaler of fp16 skips such a step, which is usual for a few steps only.
             self.n_skipped += 1
-            if self.scaler is not None and self.n_skipped < min(MOST_SKIPPED, self.total_steps):
+            if self.scaler is not None and self.n_skipped < MOST_SKIPPED:
                 return
             problem = f"the gradient of step {number} is not finite (loss {loss:.4g}, {about})"
         else:
