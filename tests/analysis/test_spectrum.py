@@ -145,7 +145,7 @@ def test_spectrum_figure_draws_every_relative_value_by_its_rank():
         ([[0, 0], [0, 0]], False, "zero"),
         ([[0, 0], [0, 0]], True, "zero"),
         ([[1, 0], [1, 0]], True, "equal"),
-        ([[1, 1], [4, 4]], True, "equal"),
+        ([[0.1, 0.7], [0.3, 2.1]], True, "equal"),
         ([[1, 0], [1, 0]], False, None),
         ([[1, 0], [1, 1]], True, None),
     ],

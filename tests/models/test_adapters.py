@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import hf_hub_download
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
@@ -418,10 +419,29 @@ def test_the_base_of_an_adapter_folder_is_not_fetched(hub, adapter_dir, adapted,
     assert "base_model_name_or_path" in error.value.hint
 
     resolve_model("someone/base")
-    hub.asked.clear()
     found = load_encoder(adapter_dir, device="cpu")
-    assert hub.asked == []
     np.testing.assert_allclose(encode(found, SENTENCES), encode(adapted, SENTENCES), atol=1e-5)
+
+
+def test_a_cached_base_gets_the_files_that_it_lacks(hub, adapter_dir, tiny_model_dir):
+    """transformers caches no modules.json, in which the pooler is recorded."""
+    for name in ("simcse.json", "modules.json"):
+        (adapter_dir / name).unlink()
+    (tiny_model_dir / "modules.json").write_text(
+        json.dumps(
+            [
+                {"path": "", "type": "sentence_transformers.models.Transformer"},
+                {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            ]
+        )
+    )
+    (tiny_model_dir / "1_Pooling").mkdir()
+    (tiny_model_dir / "1_Pooling/config.json").write_text('{"pooling_mode_cls_token": true}')
+    hub.put("someone/base", tiny_model_dir)
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path="someone/base")
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        hf_hub_download("someone/base", name)
+    assert load_encoder(adapter_dir, device="cpu").pooler is Pooler.CLS_BEFORE_POOLER
 
 
 def test_a_command_in_a_hint_quotes_what_a_stranger_wrote(adapter_dir):

@@ -102,9 +102,9 @@ def negatives_bound(
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
     """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
-    # Equal rows have a direction, but none is left once their mean is subtracted.
+    # Equal rows have a direction, but only rounding errors are left once their mean is subtracted.
     rows = prepare_rows(vectors, normalize=not raw)
-    if not rows.any() or (center and not np.ptp(rows, axis=0).any()):
+    if not rows.any() or (center and np.allclose(rows, rows[0])):
         raise DataError(
             f"{space.label}: all vectors are {'equal' if rows.any() else 'zero'}, so they "
             "have no directions",

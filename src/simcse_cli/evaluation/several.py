@@ -50,10 +50,9 @@ def evaluate_each_seed(
     """Evaluate a model, or every seed in a folder of runs, with the mean and deviation over seeds.
 
     With several seeds, the JSON object holds means, the sample deviations of the same numbers under
-    ``deviation``, and the object of each seed under ``runs``. The mean of a task is over the seeds
-    that have a score of it, and that of an average over the seeds that have a score of every task
-    that any seed has. The file of ``--save-scores`` is written for each seed, with the seed before
-    the ending of its name.
+    ``deviation``, and the object of each seed under ``runs``. If some seeds have no score of a task
+    that others have, neither this task nor any average has a mean. The file of ``--save-scores`` is
+    written for each seed, with the seed before the ending of its name.
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
@@ -91,28 +90,24 @@ def _all_seeds(
     """Return the outcome of a folder of seeds from the outcome of each seed."""
     payloads = [{"seed": seed, **outcome.payload} for seed, outcome in outcomes.items()]
 
-    # A seed that lacks a task has averages over fewer tasks, which count in no mean.
+    # Averages over different tasks have no mean.
     results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
     lacking = _lacking(results)
-    notes = _notes_on(lacking, "its averages count in no mean")
+    without: set[str] = set()
+    if lacking:
+        without = {*_AVERAGES, *payloads[0].get("categories", ())}
+    notes = _notes_on(lacking, "neither it nor any average has a mean")
     for note in notes:
         progress.warn(note)
-    incomplete = set(chain(*lacking.values()))
-    not_counted: list[set[str]] = []
-    for name, each in zip(results, payloads, strict=True):
-        keys: set[str] = set()
-        if name in incomplete:
-            keys = {*_AVERAGES, *each.get("categories", ())}
-        not_counted.append(keys)
 
-    mean, deviation = _mean_and_deviation(list(map(_without, payloads, not_counted)))
+    mean, deviation = _mean_and_deviation([_without(each, without) for each in payloads])
     mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in lacking.items()}
     names = {"model": folder, "seeds": list(outcomes)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
 
     tables = []
     for same_table in zip(*(outcome.reports for outcome in outcomes.values()), strict=True):
-        table = _joined(same_table, folder, runs, not_counted)
+        table = _joined(same_table, folder, runs, without)
         tables.append(replace(table, notes=[*table.notes, *notes]))
     return Outcome(tables, payload)
 
@@ -142,13 +137,10 @@ def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
-    Values that are None do not count. Objects are averaged key by key. If all values are equal, the
-    mean is that value; if they differ and are not all numbers, it is ``_DIFFERENT``. Only floats,
-    and objects that contain floats, have a deviation.
+    Objects are averaged key by key. If all values are equal, the mean is that value; if they differ
+    and are not all numbers, it is ``_DIFFERENT``, or None if a value is None. Only floats, and
+    objects that contain floats, have a deviation.
     """
-    values = [value for value in values if value is not None]
-    if not values:
-        return None, None
     if _are_all(values, Mapping):
         return _means_by_key(values)
     mean: Any = _DIFFERENT
@@ -161,6 +153,8 @@ def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     # Equal values stay as they are, also whole numbers and values that are not numbers.
     if all(value == values[0] for value in values):
         mean = values[0]
+    elif None in values:
+        mean = None
     return mean, deviation
 
 
@@ -184,33 +178,28 @@ def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
 
 
 def _joined(
-    reports: Sequence[Report],
-    folder: str,
-    runs: Sequence[Path],
-    not_counted: Sequence[Collection[str]],
+    reports: Sequence[Report], folder: str, runs: Sequence[Path], without: Collection[str]
 ) -> Report:
     """Return the tables of all seeds as one, with the mean and deviation over seeds.
 
-    If the rows of the tables are not models, the result holds only the means. ``not_counted`` are
-    the columns of each seed that count in no mean.
+    If the rows of the tables are not models, the result holds only the means. The columns
+    ``without`` have no mean.
     """
     if reports[0].columns[0].key != "model":
         return _means_alone(reports, folder, runs)
 
     # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
     rows: list[dict[str, Any]] = []
-    counted: list[dict[str, Any]] = []
     mean_names: dict[str, str | None] = {}  # maps the name of a row to that of its mean
-    for report, run, keys in zip(reports, runs, not_counted, strict=True):
+    for report, run in zip(reports, runs, strict=True):
         rows += report.rows
         for row in report.rows:
-            counted.append(_without(row, keys))
             name = row["model"]
             if str(run) in name:
                 mean_names[name] = name.replace(str(run), folder)
-    table = with_seed_means(replace(reports[0], rows=counted), mean_names, known_only=True)
-    means = table.rows[len(rows) :]
-    return replace(table, rows=rows + means)
+    table = with_seed_means(replace(reports[0], rows=rows), mean_names)
+    means = [_without(row, without) for row in table.rows[len(rows) :]]
+    return replace(table, rows=[*rows, *means])
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
@@ -222,17 +211,18 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
         label = column.heading.replace(str(runs[0]), folder)
         relabelled.append(replace(column, label=label))
 
-    # The first two cells say what a row is about; the table of a seed may lack some rows.
+    # The first two cells say what a row is about. A row that some seeds lack has no mean.
     first_key, second_key = (column.key for column in relabelled[:2])
     same_rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for report in reports:
         for row in report.rows:
             same_rows.setdefault((row[first_key], row[second_key]), []).append(row)
     rows = []
-    for (name, _), seeds in same_rows.items():
-        # The name "" in the first cell of the mean is replaced.
-        mean, _ = mean_rows(seeds, relabelled, "", known_only=True)
-        rows.append(mean | {first_key: name})
+    for (name, _), same_row in same_rows.items():
+        if len(same_row) == len(reports):
+            # The name "" in the first cell of the mean is replaced.
+            mean, _ = mean_rows(same_row, relabelled, "")
+            rows.append(mean | {first_key: name})
     title = first.title
     if len(runs) > 1:
         title += f", mean of {len(runs)} seeds"

@@ -82,7 +82,7 @@ def resolve_model(name: str | Path, progress: Progress = SILENT, *, may_fetch: b
 
     ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last
     two may end in ``@REVISION``: a branch, a tag or a commit. Without ``may_fetch``, a model of the
-    Hub must be in the local cache.
+    Hub must be in the local cache; only files that it lacks there are fetched.
     """
     # A path.
     path = Path(name)
@@ -186,13 +186,18 @@ def _download(hub_name: str, revision: str | None, progress: Progress, may_fetch
     blobs = Path(constants.HF_HUB_CACHE, f"models--{hub_name.replace('/', '--')}", "blobs")
     try:
         cached = try_to_load_from_cache(hub_name, "config.json", revision=revision)
-        if may_fetch and not isinstance(cached, str) and not constants.HF_HUB_OFFLINE:
+        is_cached = isinstance(cached, str)
+        if not is_cached and not may_fetch:
+            raise CheckpointError(
+                f"{called} is not in the local cache, and only models that you name are fetched",
+                hint="if you trust it, name it once: "
+                f"`echo text | simcse encode - -o - --model {shlex.quote(called)}`",
+            )
+        if not is_cached and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
         # Weights in PyTorch's format are fetched only where there are none as safetensors.
         before = {*blobs.glob("*")}
-        fetch = partial(
-            snapshot_download, hub_name, revision=revision, local_files_only=not may_fetch
-        )
+        fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
         if missing := _older_weights(folder):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
@@ -200,13 +205,9 @@ def _download(hub_name: str, revision: str | None, progress: Progress, may_fetch
         raise CheckpointError(
             f"{hub_name!r} is neither a folder nor a Hub name", hint=_local_hint()
         ) from error
+    except CheckpointError:
+        raise
     except Exception as error:  # the client passes on errors of several libraries
-        if not may_fetch:
-            raise CheckpointError(
-                f"{called} is not in the local cache, and only models that you name are fetched",
-                hint="if you trust it, name it once: "
-                f"`echo text | simcse encode - -o - --model {shlex.quote(called)}`",
-            ) from error
         raise _not_fetched(error, hub_name, revision) from error
     # Files that are new in the cache must have the digests that the Hub names.
     for blob in {*blobs.glob("*")} - before:

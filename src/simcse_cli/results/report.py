@@ -172,17 +172,12 @@ def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, fl
 
 
 def mean_rows(
-    rows: Sequence[dict[str, Any]],
-    columns: Sequence[Column],
-    name: str,
-    *,
-    known_only: bool = False,
+    rows: Sequence[dict[str, Any]], columns: Sequence[Column], name: str
 ) -> list[dict[str, Any]]:
     """Return two rows: the mean of some rows, labelled with ``name``, and their sample deviation.
 
-    A number that any of the rows lacks is missing in both; with ``known_only``, its mean is over
-    the rows that have it. A text that all rows share is in both, and a count that all rows share is
-    in the mean.
+    A number that any of the rows lacks is missing in both. A text that all rows share is in both,
+    and a count that all rows share is in the mean. A single row has no deviation.
     """
     label_key = columns[0].key
     mean: dict[str, Any] = {label_key: f"{name} (mean of {len(rows)})"}
@@ -190,8 +185,6 @@ def mean_rows(
     for column in columns[1:]:
         key = column.key
         values: list[Any] = [row.get(key) for row in rows]
-        if known_only:
-            values = [value for value in values if value is not None]
         if column.kind in ("text", "count"):
             mean[key] = values[0] if len(set(values)) == 1 else None
             deviation[key] = mean[key] if column.kind == "text" else None
@@ -200,14 +193,12 @@ def mean_rows(
     return [mean, deviation]
 
 
-def with_seed_means(
-    report: Report, system_of: Mapping[str, str | None], *, known_only: bool = False
-) -> Report:
+def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Report:
     """Return a table with the means and deviations over seeds below its rows.
 
     ``system_of`` maps the label of a row, which is its first cell, to a system if the row is a seed
-    of this system, or else to None. Rows of one system with the same texts are averaged by
-    ``mean_rows``; a single seed has no mean.
+    of this system, or else to None. Rows of one system with the same texts are averaged; a single
+    seed has no mean.
     """
     label_key = report.columns[0].key
     text_keys = [column.key for column in report.columns[1:] if column.kind == "text"]
@@ -220,7 +211,7 @@ def with_seed_means(
     means = []
     for (system, *_), rows in rows_by_system.items():
         if len(rows) > 1:
-            means += mean_rows(rows, report.columns, system, known_only=known_only)
+            means += mean_rows(rows, report.columns, system)
     if not means:
         return report
     notes = [*report.notes, "deviation: over the seeds (n - 1)"]
