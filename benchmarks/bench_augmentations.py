@@ -19,7 +19,7 @@ import torch
 
 from measure import data_dir
 from simcse_cli.comparison.published import load_table
-from simcse_cli.data.senteval import read_stsb_file
+from simcse_cli.data.senteval import StsSubset, stsb_pairs
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.progress import SilentProgress
@@ -66,7 +66,8 @@ def write_corpus(path: Path) -> Path:
 def dev_score(model: Path | str, dev_file: Path) -> float | None:
     """Return the Spearman correlation on STS-B dev with the vector the run trained: [CLS] without the head."""
     encoder = load_encoder(str(model), pooler="cls_before_pooler", force_pooler=True, device="cpu")
-    return DevPairs(read_stsb_file(dev_file)).score(ReadyEncoder(encoder).encode).score
+    pairs = StsSubset.of(stsb_pairs(dev_file), dev_file)
+    return DevPairs(pairs).score(ReadyEncoder(encoder).encode).score
 
 
 def score_of(row: str, seed: int, options: argparse.Namespace, dev_file: Path) -> float | None:

@@ -84,15 +84,20 @@ def test_without_its_package_a_workbook_can_be_saved_as_csv(tmp_path, monkeypatc
 def test_cells_that_are_too_far_apart_are_refused_before_memory_runs_out(tmp_path):
     pytest.importorskip("python_calamine")
     write_workbook(tmp_path / "a.xlsx", [["text"]], [], [["text"], ["One."]])
-    far = sheet([["text"], ["One."]]).replace(
-        '<row r="2"><c r="A2"', '<row r="1048576"><c r="XFD1048576"'
-    )
-    with (
-        zipfile.ZipFile(tmp_path / "a.xlsx") as book,
-        zipfile.ZipFile(tmp_path / "b.xlsx", "w") as copy,
-    ):
-        for name in book.namelist():
-            copy.writestr(name, far if name.endswith("sheet3.xml") else book.read(name))
-    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS).texts()) == ["One."]
+
+    def texts_with(cell):
+        """Return the texts of the workbook with one more row, that of a cell."""
+        rows = sheet([["text"], ["One."]])
+        more = rows.replace("</sheetData>", f'<row r="1048576">{cell}</row></sheetData>')
+        with (
+            zipfile.ZipFile(tmp_path / "a.xlsx") as book,
+            zipfile.ZipFile(tmp_path / "b.xlsx", "w") as copy,
+        ):
+            for name in book.namelist():
+                copy.writestr(name, more if name.endswith("sheet3.xml") else book.read(name))
+        return list(Table(tmp_path / "b.xlsx", Job.TEXTS).texts())
+
     with pytest.raises(DataError, match="sheet Tickets: the cells from A1 to XFD1048576 are 17,17"):
-        list(Table(tmp_path / "b.xlsx", Job.TEXTS).texts())
+        texts_with('<c r="XFD1048576"><v>1</v></c>')
+    # A cell that only has a format takes no memory.
+    assert texts_with('<c r="XFD1048576" s="1"/>') == ["One."]

@@ -10,7 +10,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.training_file import read_training_rows
-from simcse_cli.errors import DataError, UsageError
+from simcse_cli.errors import DataError
 from simcse_cli.settings.choices import TextPer
 
 ROWS = [f"row {number}" for number in range(23)]
@@ -95,14 +95,6 @@ def test_folders_without_data_or_of_several_formats_are_refused(tmp_path):
         FileSet.find(str(tmp_path))
     with pytest.raises(DataError, match="holds no file"):
         FileSet.find(f"{tmp_path}/*.parquet")
-
-
-def test_an_output_that_fits_the_glob_of_the_input_is_refused(tmp_path):
-    for name in ("a", "all"):
-        write(tmp_path / f"{name}.txt")
-    with pytest.raises(UsageError, match=r"all\.txt is one of the files of"):
-        FileSet.find(f"{tmp_path}/*.txt", output=str(tmp_path / "all.txt"))
-    assert len(FileSet.find(f"{tmp_path}/*.txt", output=str(tmp_path / "all.csv")).files) == 2
 
 
 def test_a_folder_of_documents_asks_what_one_text_is(tmp_path):

@@ -72,15 +72,12 @@ class FileSet:
             what = "needs an input that can be read again: save it to a file first"
             raise UsageError(what, option=again)
 
-        # An output in a folder that is read, or one that fits a glob, would become an input.
-        if output is not None and output != STDIO:
-            target = Path(output).resolve()
-            folder = Path(source).resolve()
-            if folder.is_dir() and target.is_relative_to(folder):
+        # An output in a folder that is read would become an input.
+        folder = Path(source).resolve()
+        if output is not None and output != STDIO and folder.is_dir():
+            is_inside = Path(output).resolve().is_relative_to(folder)
+            if is_inside:
                 what = f"{output} is in the input folder, where it would be read"
-                raise UsageError(what, option="--output")
-            if listed is not None and target in map(Path.resolve, map(Path, listed)):
-                what = f"{output} is one of the files of {source}, where it would be read"
                 raise UsageError(what, option="--output")
         if not files:
             raise DataError(

@@ -415,7 +415,8 @@ def parquet_rows(
             n_skipped = min(n_to_skip, len(batch))
             n_to_skip -= n_skipped
             part = Table.from_batches([batch.slice(n_skipped)])
-            if not has_structs:
+            is_nested = any(map(types.is_nested, part.schema.types))
+            if not (has_structs and is_nested):
                 yield from part.to_pylist()
                 continue
             # The schema, unlike a row, also names what is in a struct that is null.

@@ -76,16 +76,20 @@ def list_items(text: str) -> list[str] | None:
     text = text.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return None
-    for parse in (json.loads, ast.literal_eval):
+    for parse in (json.loads, _python_value):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Python warns of "\d", and reads it all the same
-                items = parse(text)
+            items = parse(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
             return items
     return None
+
+
+def _python_value(text: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python warns of "\d", and reads it all the same
+        return ast.literal_eval(text)
 
 
 def is_date(text: str) -> bool:

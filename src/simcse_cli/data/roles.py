@@ -208,10 +208,11 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
     columns without a name are not mentioned.
     """
     used_places = set(chain.from_iterable(roles.columns.values()))
+    used_numbers = set(beside) - set(grid.names)  # a name comes before a number
     unused = []
     for at, name in enumerate(grid.names):
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
-        is_used = at in used_places or name in beside or str(at + 1) in beside
+        is_used = at in used_places or name in beside or str(at + 1) in used_numbers
         if not is_used and not is_blank:
             unused.append(name)
     used_as = []

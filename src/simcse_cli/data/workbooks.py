@@ -18,8 +18,9 @@ Sheet = list[list[Any]]
 _MOST_CELLS = 1 << 27  # of a sheet, full or empty; they take 4 GiB
 _BLOCK = 1 << 20
 _LONGEST_TAG = 1000
-_FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d')  # fewer columns cannot make too many cells
-_ROW = re.compile(rb'<row [^>]*?\br="(\d+)"')
+# A cell with content; python-calamine passes over others, such as <c r="XFD1" s="4"/>.
+_FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d+"[^>]*(?<!/)>')  # few columns are never too many
+_LAST_CELL = re.compile(rb'.*<c r="[A-Z]+(\d+)"[^>]*(?<!/)>', re.DOTALL)
 
 
 def read_sheets(source: Path | str) -> dict[str, Sheet]:
@@ -101,7 +102,7 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _last_place(content: IO[bytes]) -> tuple[str, int]:
-    """Return the last column of a sheet, if it is behind Z, and the number of its last row."""
+    """Return the last column with content, if it is behind Z, and the number of the last row."""
     column = ""
     row = 0
     block = b""
@@ -109,6 +110,6 @@ def _last_place(content: IO[bytes]) -> tuple[str, int]:
         block = block[-_LONGEST_TAG:] + more
         for letters in set(_FAR_CELL.findall(block)):
             column = max(column, letters.decode(), key=lambda name: (len(name), name))
-        if last := _ROW.match(block, block.rfind(b"<row ")):
+        if last := _LAST_CELL.match(block):
             row = int(last[1])
     return column, row

@@ -34,7 +34,7 @@ from simcse_cli.encoding.vector_writer import (
     vector_output,
 )
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
-from simcse_cli.files.inputs import STDIO, Inputs, is_remote
+from simcse_cli.files.inputs import STDIO, Inputs, is_remote, is_stream
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.machine import processes
@@ -70,7 +70,7 @@ def encode_file(
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
     again = cut_by
-    if options.id_column is not None and (source == STDIO or Path(source).is_fifo()):
+    if options.id_column is not None and is_stream(source):
         again = "--id-column"  # whose ids are read first, as they must differ
     files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:

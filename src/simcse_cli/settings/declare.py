@@ -87,7 +87,7 @@ Declared = dict[str, tuple[Field[Any], Setting]]
 
 def settings_of(group: Any) -> Declared:
     """Return the settings of a dataclass by name; inherited ones come last."""
-    return _settings_of(group)  # which mypy lets no caller give a dataclass
+    return _settings_of(group)  # mypy refuses a dataclass as an argument of a cached function
 
 
 @cache  # every call of the program asks for the same dataclasses several times
