@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data.demo import demo_folder
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.code import require_typed
-from simcse_cli.files.inputs import STDIO
+from simcse_cli.files.inputs import STDIO, is_stream
 from simcse_cli.machine import processes
 from simcse_cli.machine.devices import resolve_device
 from simcse_cli.models.encode import ReadyEncoder
@@ -77,11 +78,13 @@ class _Request:
             resumed = self.options.output
         flags = merge_settings(self.flags, swept)
         config = ready_settings(flags, self.options.config, self.progress, resumed=resumed)
-        # Standard input can be read only once.
+        # Standard input and pipes can be read only once.
         readers = "runs" if self.is_many else "processes"
         has_several = self.is_many or self.n_started > 1 or processes.process_count() > 1
-        if has_several and STDIO in train_files(config):
-            raise UsageError(f"{readers} cannot share standard input", option="--train-file")
+        for source in filter(is_stream, train_files(config)):
+            if has_several:
+                what = f"{readers} cannot share {source_name(source)}"
+                raise UsageError(what, option="--train-file")
         return config
 
     def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
