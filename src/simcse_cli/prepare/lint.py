@@ -32,7 +32,6 @@ from simcse_cli.prepare.options import LintFileOptions
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Column, Outcome, Report
-from simcse_cli.settings.declare import refuse_unused
 
 CountTokens = Callable[[Sequence[str]], list[int]]
 """A function that counts the sub-words of each text, including special tokens."""
@@ -341,7 +340,6 @@ def lint_files(
     progress: Progress,
 ) -> Linter:
     """Check every row of the files; return the linter, which holds what it has found."""
-    refuse_unused(options, ["keep_label"], "has no use here: rows of every label are checked")
     linter = Linter(count_tokens, options.max_length)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
