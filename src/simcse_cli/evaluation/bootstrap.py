@@ -475,9 +475,10 @@ def paired_accuracy_bootstrap(
 ) -> Tests:
     """Return the test of each task's difference in accuracy and that of the mean over the tasks.
 
-    Each resample draws the examples of a task with replacement, the same for both models. Only
-    three kinds of example matter (only the candidate is right, only the baseline, neither alone),
-    so their numbers are drawn from a multinomial distribution.
+    Each resample draws the examples of a task with replacement, the same for both models. An
+    example is of one of three kinds: only the candidate is right, only the baseline is, or the two
+    models are equally right or wrong. So the numbers of these kinds are drawn, from a multinomial
+    distribution.
     """
     differences: dict[str, _Differences] = {}
     for task, counts in tasks.items():

@@ -109,9 +109,9 @@ class StsSuite:
     def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without ``--tasks``, the split dev stands for STS-B. With another split, only the pair files
-        are scored; if there are none, all tasks that have the split are. Without a folder the demo
-        corpus is used, and only its STS-B is scored.
+        Without ``--tasks``, ``--split dev`` chooses STS-B alone. Another split chooses all tasks
+        that have it, or none of them if there are pair files. Without a folder the demo corpus is
+        used, and only its STS-B is scored.
         """
         split = cast(Split, options.split)
         columns = parse_columns(options.columns, SCORED_PAIR)

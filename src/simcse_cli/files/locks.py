@@ -91,8 +91,8 @@ def _lock(path: Path, target: Path) -> int:
     """Take the lock, record its holder in the lock file, and return the file's descriptor."""
     while True:
         lock = _open_lock(path)
-        with ExitStack() as on_failure:
-            on_failure.callback(os.close, lock)
+        with ExitStack() as clean_up:
+            clean_up.callback(os.close, lock)
             if not try_lock(lock):
                 hint = "wait until it has finished, or choose another place with -o"
                 what = f"{target} is being written by {_holder(_content(lock))}"
@@ -103,12 +103,13 @@ def _lock(path: Path, target: Path) -> int:
             if holder and not holder.startswith(_HOLDER):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
-                continue  # the previous holder removed the file meanwhile, so open a new one
-            # The lock is held now, so a failure must remove its file as well.
-            on_failure.pop_all()
-            on_failure.callback(remove_locked, path, lock)
+                # The previous holder has removed the file meanwhile: close it, and open a new one.
+                continue
+            # The lock is held now. If recording its holder fails, its file must be removed as well.
+            clean_up.pop_all()
+            clean_up.callback(remove_locked, path, lock)
             _record_holder(lock)
-            on_failure.pop_all()
+            clean_up.pop_all()  # the lock is kept
         return lock
 
 

@@ -133,8 +133,8 @@ def gather_views(
 ) -> list[Tensor]:
     """Return each view ``(B, D)`` with the rows of all processes, ``(N, D)``, in one exchange.
 
-    ``counts`` are the numbers of rows of the processes; they are exchanged if there are none. With
-    ``original_scaling``, the rows of other processes are constants.
+    ``counts`` has the number of rows of each process; if it is empty, the processes tell each other
+    their numbers. With ``original_scaling``, the rows of other processes are constants.
     """
     if n_processes() == 1:
         return list(views)
@@ -147,10 +147,11 @@ def gather_with_grad(
 ) -> Tensor:
     """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, with gradients.
 
-    ``counts`` are the numbers of rows of the processes, which may differ; they are exchanged if not
-    given. ``original_scaling`` reproduces the original SimCSE code, where the rows of other
-    processes are constants. DDP's average then gives 1 / n_processes of the true gradient of the
-    global loss; DeCLUTR's authors multiply their loss by n_processes to make up for it.
+    ``counts`` has the number of rows of each process, which may differ; if it is empty, the
+    processes tell each other their numbers. ``original_scaling`` reproduces the original SimCSE
+    code, where the rows of other processes are constants. DDP's average then gives 1 / n_processes
+    of the true gradient of the global loss; DeCLUTR's authors multiply their loss by n_processes to
+    make up for it.
     """
     if n_processes() == 1:
         return rows

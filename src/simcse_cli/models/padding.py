@@ -36,7 +36,8 @@ class PaddedRows(Sequence[Sequence[int]]):
     def tensors(self) -> tuple[Tensor, Tensor]:
         """Return ids and mask as ``pad`` would.
 
-        Of a slice, which was padded with other rows, the width is that of its own longest row.
+        Rows of a slice may have been padded to the length of rows outside it. They are cut to the
+        longest row of the slice.
         """
         length = max(map(len, self._rows))
         return self._ids[:, :length], self._mask[:, :length]

@@ -12,7 +12,10 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
 def drop_threshold(p: float) -> int:
-    """Return how many of the 2^16 values of a draw drop an element, for a dropout probability p."""
+    """Return how many of the 2^16 values that a draw can have mean that an element is dropped.
+
+    ``p`` is the probability of dropout.
+    """
     # At least one value keeps the element, so that the scale of kept elements is finite.
     return min(round(p * _RESOLUTION), _RESOLUTION - 1)
 

@@ -64,7 +64,7 @@ class _Shares(torch.autograd.Function):
         *flat: Tensor,
     ) -> tuple[Tensor, ...]:
         def leaf(tensor: Tensor) -> Tensor:
-            """Return a parameter at which the graphs of the shares end."""
+            """Return a parameter with the tensor's values, where the graphs of the shares end."""
             return tensor.detach().requires_grad_(needs_graph and tensor.requires_grad)
 
         # The same tree as ``parameters``, with a leaf in place of each tensor, in the same order.

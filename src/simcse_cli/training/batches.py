@@ -47,7 +47,8 @@ class BatchMaker:
         self.global_batch_size = self.config.batch_size * self.n_processes
         # The epoch that was made last: its number, its examples and their order.
         self._last_epoch: tuple[int, Examples, Indices] | None = None
-        # Only packing the first epoch shows how many rows fit into batches without duplicates.
+        # How many rows fit into batches without duplicates is not known before they are packed, so
+        # the first epoch is packed now.
         if self.kind is Batches.NO_DUPLICATES:
             self.n_examples = self._n_placed()
         self.steps_per_epoch = n_steps_per_epoch(

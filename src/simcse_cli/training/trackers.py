@@ -133,7 +133,7 @@ def _start_mlflow(run: TrackedRun) -> Started:
     earlier_id = None if run.last_step is None else _earlier_mlflow_id(run)
     tracker = tracking.MLflowTracker(run.project, run_name=run.name, run_id=earlier_id, tags=tags)
     tracker.start()
-    if tracker.run_id is None:  # a resumed run has its settings already
+    if earlier_id is None:  # otherwise mlflow has the settings already
         tracker.store_init_configuration(run.settings)
     store = os.environ.get("MLFLOW_TRACKING_URI", "")
     if store.startswith("http"):
