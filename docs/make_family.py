@@ -342,7 +342,7 @@ and p is Holm's for the {n_tests} tests of this section.
 - *Length bias*: how far the correlation (Spearman) of the cosine with the difference in words is from that of the rating.
   *Overlap bias*: how much more the cosine correlates with the share of common words than the rating does. *Negations*: sentences of
   STS-B test, in %, that are closer to a paraphrase (rated 4 or more) than to their own negation.
-- *Transfer*: accuracy of a linear classifier on CR and TREC (fast protocol), mean of both, in %; a dash: not scored yet.
+- *Transfer*: accuracy of a linear classifier on CR and TREC (fast protocol), mean of both, in %.
 - *Alignment*, *uniformity*, *effective rank*: of the vectors of a third of STS-B dev.
 - *Time*: of a step, SimCSE = 1 (median of three dry runs on two quiet cores); a teacher's vectors are made before.
 - p is at least 0.001 before Holm's correction, as there are 2,000 resamples. Not decided is what p does not tell from 0.
