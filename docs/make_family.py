@@ -344,7 +344,8 @@ and p is Holm's for the {n_tests} tests of this section.
   STS-B test, in %, that are closer to a paraphrase (rated 4 or more) than to their own negation.
 - *Transfer*: accuracy of a linear classifier on CR and TREC (fast protocol), mean of both, in %.
 - *Alignment*, *uniformity*, *effective rank*: of the vectors of a third of STS-B dev.
-- *Time*: of a step, SimCSE = 1 (median of three dry runs on two quiet cores); a teacher's vectors are made before.
+- *Time*: of a step, SimCSE = 1 (median of three dry runs on two quiet cores), measured with an earlier version, whose
+  DiffCSE took longer; a teacher's vectors are made before.
 - p is at least 0.001 before Holm's correction, as there are 2,000 resamples. Not decided is what p does not tell from 0.
 
 ![gain against time](figures/family-gain.png)
