@@ -129,3 +129,50 @@ def test_an_encoding_is_asked_for_and_taken(invoke, tmp_path, monkeypatch):
     assert "--encoding gbk" in asked.stderr
     found = invoke("analyze", "overlap", "faq.csv", "--encoding", "gbk", "-f", "json")
     assert '"n_pairs": 2' in found.stdout
+
+
+JUDGED = (
+    "sentence1,sentence2,label\nA dog.,A dog.,1\nA cat.,A car.,0\nA hen.,A hen.,1\n"
+    "A cow.,A sow.,2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["analyze", "overlap", "judged.csv", "-f", "csv"], ",2,"),
+        (["encode", "judged.csv", "--pairs", "-o", "-", *MODEL], "A hen.,A hen.,1.000000\n"),
+    ],
+)
+def test_pairs_of_other_labels_are_left_out_where_pairs_are_compared(
+    arguments, kept, invoke, tmp_path, monkeypatch, tiny_model_dir
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judged.csv").write_text(JUDGED)
+    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
+    found = invoke(*words, "--keep-label", "1")
+    assert "judged.csv: left out 2 rows with other labels" in found.stderr
+    assert kept in found.stdout
+    assert "A cow" not in found.stdout
+    missing = invoke(*words, "--keep-label", "yes")
+    assert "no row has a label to keep; the labels are 0, 1, 2" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["eval", "sts", "--pair-file", "judged.csv", *MODEL],
+        ["eval", "transfer", "--task-file", "judged.csv", *MODEL],
+        ["prepare", "duplicates", "judged.csv", "--kind", "exact", "-o", "d.csv"],
+        ["train", "--train-file", "judged.csv", "--column", "sentence1", "--dry-run", *MODEL],
+    ],
+)
+def test_labels_to_keep_are_refused_where_rows_are_no_pairs_to_keep(
+    arguments, invoke, tmp_path, monkeypatch, tiny_model_dir
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judged.csv").write_text(JUDGED)
+    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
+    outcome = invoke(*words, "--keep-label", "1")
+    assert outcome.exit_code == 2
+    assert "--keep-label: has no use" in outcome.stderr

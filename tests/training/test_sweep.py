@@ -321,6 +321,7 @@ def test_nest_options_gathers_dotted_names():
         ("search: {batch_size: {choices: 8}}", "a list of choices"),
         ("search: {batch_size: {choices: []}}", "a list of choices"),
         ("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: 0", "n_trials 0"),
+        ("search: {lr: {low: 1.0e-5, high: 1.0e-3}}\nn_trials: true", "n_trials True"),
         ("grids: {lr: [1]}", "unknown key 'grids'"),
         ("grid: [lr]", "grid is .*, need names of settings"),
         ("search: {1: {low: 1, high: 2}}", "search is .*, need names of settings"),

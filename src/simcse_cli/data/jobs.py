@@ -20,6 +20,11 @@ class Job(StrEnum):
         return self in (Job.TEXTS, Job.VIEWS)
 
     @property
+    def keeps_labels(self) -> bool:
+        """Whether the pairs of some labels can be kept, as labels are read for nothing else."""
+        return self in (Job.ROWS, Job.VIEWS, Job.COSINES)
+
+    @property
     def sides(self) -> tuple[str, str]:
         """The roles of the two texts of a pair."""
         if self in (Job.COSINES, Job.SCORED, Job.LABELLED):

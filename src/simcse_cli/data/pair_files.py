@@ -3,7 +3,8 @@
 They may be any table, or one of SentEval's own files.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from simcse_cli.data.formats import InputPath, source_name
@@ -31,12 +32,9 @@ def iter_pairs(
 
     A row with an empty text is left out, and ``left_out`` is called for it.
     """
-    if id_column is None:
-        rows = _iter_rows(source, Job.COSINES, given)
-    else:
-        rows = _rows_of_table(Table(source, Job.COSINES, given), PAIR, id_column)
-    width = 2 if id_column is None else 3
-    for _, *row in rows:
+    columns = () if id_column is None else (id_column,)
+    width = 2 + len(columns)
+    for _, *row in _iter_rows(source, Job.COSINES, given, *columns):
         if row[0].strip() and row[1].strip():
             yield tuple(row[:width])
         elif left_out is not None:
@@ -81,19 +79,38 @@ def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSub
     return StsSubset.of(iter_scored_pairs(source, given), source)
 
 
-def _iter_rows(source: InputPath, job: Job, given: Given) -> Iterator[tuple[str, ...]]:
-    """Yield ``(place, left, right)`` for each row, and behind these the score if there is one."""
+def _iter_rows(
+    source: InputPath, job: Job, given: Given, *columns: str
+) -> Iterator[tuple[str, ...]]:
+    """Yield the place and the two texts of each row, its score if it has one, and other columns."""
     path = Path(source)
-    if path.name.startswith(_YEAR_FILE):
+    if path.name.startswith(_YEAR_FILE) and not columns:
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
             yield str(path), left, right, str(score)
         return
-    roles = SCORED_PAIR if job is Job.SCORED else PAIR
-    yield from _rows_of_table(Table(source, job, given), roles)
-
-
-def _rows_of_table(table: Table, roles: Sequence[str], *columns: str) -> Iterator[tuple[str, ...]]:
-    """Yield the place, the two texts, and the cells of other roles and columns of each row."""
+    table = Table(source, job, given)
     beside = [table.place_of(column) for column in columns]
-    for number, cells in table.rows(*roles, beside=beside):
+    labels = table.reading.roles.columns.get("label", ())  # of --keep-label, for pairs to compare
+    other_labels = Counter[str]()
+    has_rows = False
+    roles = SCORED_PAIR if job is Job.SCORED else PAIR
+    for number, cells in table.rows(*roles, beside=(*beside, *labels)):
+        if labels:
+            *cells, cell = cells
+            label = cell_text(cell)
+            if not table.reading.roles.is_pair(label):
+                other_labels[label] += 1
+                continue
+        has_rows = True
         yield table.place(number), *map(table.text_of, cells[:2]), *map(cell_text, cells[2:])
+
+    # Say what was left out.
+    if other_labels and not has_rows:
+        shown = ", ".join(sorted(other_labels)[:10])
+        what = f"{table.name}: no row has a label to keep; the labels are {shown}"
+        raise DataError(what, hint="name one of them: --keep-label LABEL")
+    if other_labels:
+        unit = "row" if other_labels.total() == 1 else "rows"
+        given.told.info(
+            f"{table.name}: left out {other_labels.total():,} {unit} with other labels"
+        )

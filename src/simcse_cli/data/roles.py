@@ -15,7 +15,7 @@ from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
 from simcse_cli.data.show import shorten
 from simcse_cli.data.sides import SET, Found, couples, find_sides, find_text
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 
 _MOST_UNUSED = 6
 
@@ -42,8 +42,9 @@ def _decide(facts: Facts, job: Job) -> Roles:
     if job is Job.ROWS:
         found = find_sides(facts, job, named)
         # All texts of a set are positives; in other tables, labels may tell which rows are pairs.
-        return Roles.of(found) if SET in found else filter_pairs(facts, found, named)
-    if job is Job.LINT:
+        if SET not in found:
+            return filter_pairs(facts, found, named)
+    elif job is Job.LINT:
         found = _lint_columns(facts, named)
     elif job.is_single:
         found = _text_columns(facts, job, named)
@@ -55,6 +56,11 @@ def _decide(facts: Facts, job: Job) -> Roles:
             found["score"] = [find_score(facts, found, named)]
         elif job is Job.NLI:
             found["label"] = [find_nli_label(facts, found, named)]
+    if facts.given.keep_labels and job is not Job.LINT:
+        if not job.keeps_labels or not set(job.sides) <= found.keys():
+            what = "has no use here, only for pairs without scores and classes"
+            raise UsageError(what, option="--keep-label")
+        return filter_pairs(facts, found, named)
     return Roles.of(found)
 
 

@@ -81,7 +81,7 @@ class WordVectors:
     def _scan(self) -> tuple[int, dict[str, int]]:
         """Return the dimension and the byte at which the line of each word starts."""
         places: dict[str, int] = {}
-        dim = n_announced = line_number = n_bytes_read = 0
+        dim = n_announced = line_number = n_bytes_read = n_blank = 0
 
         # Only the places of lines are kept, because few of the words will be looked up.
         with self.path.open("rb") as stream:
@@ -89,6 +89,9 @@ class WordVectors:
                 place = n_bytes_read
                 n_bytes_read += len(full_line)
                 line = full_line.rstrip()
+                if not line:  # such as an empty last line
+                    n_blank += 1
+                    continue
                 n_values = line.count(b" ")
                 if line_number == 1 and _is_header(line):
                     n_announced, dim = map(int, line.split())
@@ -110,7 +113,7 @@ class WordVectors:
         # Refuse a file that is empty or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
-        n_words = line_number - 1  # after a header
+        n_words = line_number - n_blank - 1  # after a header
         if n_words < n_announced:
             raise DataError(
                 f"{self.path} ends after {n_words:,} of the {n_announced:,} words that its "

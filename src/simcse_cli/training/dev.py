@@ -360,6 +360,7 @@ def build_dev_set(
     facts = DevFacts()
     if config.dev_file:
         _, for_pairs = given_tables(config, progress)
+        for_pairs = replace(for_pairs, keep_labels=())  # these are of training rows
         pairs = read_scored_pairs(config.dev_file, for_pairs)
         if Path(config.dev_file).is_file():
             digest = sha256_file(config.dev_file)

@@ -122,7 +122,7 @@ def read_plan(name: str) -> SweepPlan:
                 f"{name}: search.{setting} is {span!r}, need numbers low and high (and log, for "
                 "numbers above 0), or a list of choices"
             )
-    if not isinstance(plan.n_trials, int) or plan.n_trials < 1:
+    if type(plan.n_trials) is not int or plan.n_trials < 1:  # True is an int as well
         raise ConfigError(f"{name}: n_trials {plan.n_trials!r}, need a number of at least 1")
     # Check the common settings and the names of the swept ones. A name ``options.NAME`` is no field
     # of TrainConfig, so it is not checked here.
