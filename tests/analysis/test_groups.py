@@ -145,6 +145,12 @@ def test_hdbscan_needs_the_texts_of_one_group(group, tickets):
     assert "tickets.csv: 3 texts, need at least 5" in outcome.stderr
 
 
+def test_equal_texts_cannot_be_in_more_groups_than_there_are_texts(group, tickets):
+    Path(tickets).write_text("a dog\na cat\na dog\na cat\n")
+    outcome = group("--k", "3", "--no-header")
+    assert "--k: 3 groups of 2 different vectors" in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -290,6 +290,10 @@ def test_a_function_gets_the_rate_that_was_typed(folder, rate):
     Path("shown.py").write_text("def show(text, rng, rate): return str(rate)\n")
     augmenter = word_augmenter(AugmentOptions(method=f"shown.py:show:{rate}"))
     assert augmenter.many(["a text"], [1]) == [rate]
+    augmenter = word_augmenter(AugmentOptions(method="shown.py:show", rate=float(rate)))
+    assert augmenter.many(["a text"], [1]) == [rate]
+    with pytest.raises(ConfigError, match="rates stand behind the methods"):
+        word_augmenter(AugmentOptions(method="shown.py:show:0.5", rate=0.5))
 
 
 def test_functions_of_packages_are_found_once_and_take_the_rate_of_the_option(folder, monkeypatch):

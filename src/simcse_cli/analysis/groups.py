@@ -87,6 +87,10 @@ def assign(
 
     clusters: Integers
     if method is GroupMethod.KMEANS:
+        # Texts may be equal; k-means then finds fewer groups than asked for, and warns.
+        n_different = len(np.unique(units, axis=0))
+        if k is not None and k > n_different:
+            raise UsageError(f"{k} groups of {n_different:,} different vectors", option="--k")
         clusters = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
     elif method is GroupMethod.HDBSCAN:
         clusters = cluster.HDBSCAN(min_cluster_size=_LEAST_SIZE, copy=True).fit_predict(units)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from simcse_cli.augment import operators
 from simcse_cli.augment.negation import negate
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.augment.own import OwnOperator, parse_own
+from simcse_cli.augment.own import OwnOperator, names_rate, parse_own
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
@@ -110,7 +110,7 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
     be in ``options.rate`` instead.
     """
     parts = _JOINT.split(options.method)
-    if options.rate is not None and (len(parts) > 1 or ":" in options.method):
+    if options.rate is not None and (len(parts) > 1 or names_rate(parts[0])):
         raise ConfigError(
             f"--rate {options.rate} beside {options.method}: rates stand behind the methods there",
             hint="write for example crop:0.1+mlm:0.15, and leave --rate out",

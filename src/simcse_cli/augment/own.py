@@ -42,6 +42,12 @@ class OwnOperator:
         return changed
 
 
+def names_rate(step: str) -> bool:
+    """Tell whether a step, of a built-in method or a user's function, has a rate behind its name."""
+    in_file = _IN_FILE.fullmatch(step)
+    return ":" in step if in_file is None else bool(in_file["rate"])
+
+
 def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
     """Return the name and rate of a step that is a user's function; None for all other steps.
 
