@@ -359,6 +359,14 @@ def test_a_baseline_is_one_entry_however_its_path_is_spelt(folder, spelling) -> 
     assert found.reference is found.entries[0]
 
 
+def test_a_baseline_of_seeds_with_the_settings_of_another_run_is_no_system_of_its_own(folder):
+    for name, seed in (("many/seed-1", 1), ("many/seed-2", 2), ("single", 3)):
+        write_run(folder / name, seed=seed)
+    for items in (["single"], ["many", "single"], ["single", "many"]):
+        with pytest.raises(ConfigError, match="many: its runs have the settings of single, "):
+            gather(items, CompareOptions(baseline="many"))
+
+
 def test_a_baseline_of_seeds_in_a_result_file_is_their_mean_by_label_and_by_path(folder) -> None:
     for name in "ab":
         runs = [

@@ -221,6 +221,20 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
                 return entry
     if same_path:
         return same_path[0]
+
+    # The seeds in a folder have no mean of their own if other runs repeat their settings.
+    inside = set()
+    for entry in entries:
+        if not entry.members and path in Path(entry.source).resolve().parents:
+            inside.add(entry.label)
+    for entry in entries:
+        if inside and inside < set(entry.members):
+            others = ", ".join(label for label in entry.members if label not in inside)
+            raise ConfigError(
+                f"--baseline {name}: its runs have the settings of {others}, so that they are seeds "
+                f"of one system, {entry.label}",
+                hint="leave --baseline out, or name one seed",
+            )
     known = ", ".join(entry.label for entry in entries)
     raise ConfigError(
         f"--baseline {name}: no such entry, need one of {known}",
