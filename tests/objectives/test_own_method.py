@@ -247,6 +247,14 @@ def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny
     assert code.users_traceback(other) is other.__traceback__
 
 
+def test_a_subclass_of_a_method_with_a_teacher_asks_for_one(folder, invoke, tiny_model_dir):
+    Path("own.py").write_text(
+        "from simcse_cli.objectives.rankcse import Rankcse\nclass Mine(Rankcse): pass\n"
+    )
+    refused = invoke(*run_of(tiny_model_dir, "--objective", "own.py:Mine", "-o", "run"))
+    assert "own.py:Mine learns from a teacher, and none is named" in refused.stderr
+
+
 def test_packages_offer_methods_by_name(folder, monkeypatch):
     objective = EntryPoint("margin", "margin:Margin", "simcse_cli.objectives")
     repeat = EntryPoint("twice", "repeated:repeat_words", "simcse_cli.augmentations")

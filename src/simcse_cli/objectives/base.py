@@ -164,6 +164,7 @@ class Objective(nn.Module, ABC):
     rows_are_examples: ClassVar[bool] = False  # else examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
+    needs_teacher: ClassVar[bool] = False  # all of the loss, or a part of it, is learnt from one
     needs_two_rows: bool = False  # a batch of one row has no loss
     defaults: ClassVar[Mapping[str, Any]] = {}  # training defaults that the method changes
 

@@ -44,6 +44,7 @@ class Distill(Objective):
 
     name = ObjectiveName.DISTILL
     rows_are_examples = True
+    needs_teacher = True
     defaults = {"head": "none"}
     Options = DistillOptions
     options: DistillOptions

@@ -46,6 +46,7 @@ class Rankcse(Simcse):
     name = ObjectiveName.RANKCSE
     Options = RankcseOptions
     options: RankcseOptions
+    needs_teacher = True
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options

@@ -47,7 +47,6 @@ from simcse_cli.settings.choices import (
     DropoutMode,
     HeadUse,
     LoraSave,
-    ObjectiveName,
     Pooler,
 )
 from simcse_cli.settings.config import TrainConfig
@@ -485,13 +484,10 @@ def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.de
             encoder.backbone.compile(dynamic=True)
 
 
-LEARN_FROM_TEACHERS = (ObjectiveName.RANKCSE, ObjectiveName.DISTILL)
-
-
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
     """Return the teachers that the settings name, or None. Their vectors are made later."""
     if config.teacher is None:
-        if config.objective in LEARN_FROM_TEACHERS:
+        if find_objective(config.objective).needs_teacher:
             raise ConfigError(
                 f"--objective {config.objective} learns from a teacher, and none is named",
                 hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
