@@ -81,7 +81,7 @@ def test_sentences_takes_no_nested_value_for_a_sentence(tmp_path, suffix, value,
     if isinstance(value, dict):
         assert list(Table(path, Job.TEXTS, Given().of_texts("data.text")).texts()) == ["a"]
         return
-    with pytest.raises(DataError, match=f"line 1: column data holds {found}, need a text"):
+    with pytest.raises(DataError, match=f"(line|row) 1: column data holds {found}, need a text"):
         list(Table(path, Job.TEXTS, Given().of_texts("data")).texts())
 
 
@@ -132,12 +132,37 @@ def test_table_names_file_and_line_of_what_is_wrong(tmp_path, name, content, mes
     assert str(path) in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "place"), [("a.jsonl", "line 3"), ("a.json", "item 2"), ("a.parquet", "row 1")]
+)
+def test_a_place_counts_what_the_file_has(tmp_path, name, place):
+    rows = [{"text": "A dog."}, {"text": ["A cat."]}]
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": [[], ["A cat."]]}), path)
+    elif name.endswith(".json"):
+        path.write_text(json.dumps(rows, indent=1))
+    else:
+        path.write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
+    with pytest.raises(DataError, match=f"{name}, {place}: column text holds a list"):
+        list(Table(path, Job.TEXTS, Given().of_texts("text")).texts())
+
+
 def test_table_reads_json_lists_strings_and_other_values(tmp_path):
     path = write(tmp_path / "a.jsonl", '["a", "b"]\n"c"\n\n{"text": null, "n": 2, "list": ["x"]}\n')
     with pytest.raises(DataError, match="line 4: no two columns look like texts"):
         list(Table(path, Job.ROWS).rows("anchor"))
     path = write(tmp_path / "b.jsonl", '["A dog."]\n"A cat."\n\n{"n": 2, "text": null}\n')
     assert list(Table(path, Job.TEXTS).texts()) == ["A dog.", "A cat.", ""]
+
+
+def test_columns_of_one_name_get_numbers_that_no_column_has(tmp_path):
+    path = write(tmp_path / "a.csv", "text,text,text.1,text\nA dog,A cat,A hen,A cow\n")
+    names = Table(path, Job.LINT).reading.grid.names
+    assert names == ("text.2", "text.3", "text.1", "text.4")
 
 
 def test_table_streams(tmp_path):

@@ -43,7 +43,7 @@ class OwnOperator:
 
 
 def names_rate(step: str) -> bool:
-    """Tell whether a step, of a built-in method or a user's function, has a rate behind its name."""
+    """Tell whether a step has a rate behind the name of its method or function."""
     in_file = _IN_FILE.fullmatch(step)
     return ":" in step if in_file is None else bool(in_file["rate"])
 

@@ -231,8 +231,8 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
         if inside and inside < set(entry.members):
             others = ", ".join(label for label in entry.members if label not in inside)
             raise ConfigError(
-                f"--baseline {name}: its runs have the settings of {others}, so that they are seeds "
-                f"of one system, {entry.label}",
+                f"--baseline {name}: its runs have the settings of {others}, so that they are "
+                f"seeds of one system, {entry.label}",
                 hint="leave --baseline out, or name one seed",
             )
     known = ", ".join(entry.label for entry in entries)

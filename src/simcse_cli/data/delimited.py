@@ -432,7 +432,7 @@ def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     """Return the names in a header.
 
     A column without a name, such as the index of pandas, is named ``columnN`` by its number N.
-    Columns that share a name get ``.1``, ``.2`` and so on behind it.
+    Columns that share a name get ``.1``, ``.2`` and so on behind it, but no name that is there.
     """
     header = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
     n_columns_of = Counter(header)
@@ -440,5 +440,7 @@ def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     for i, name in enumerate(header):
         if n_columns_of[name] > 1:
             n_seen[name] += 1
+            while f"{name}.{n_seen[name]}" in n_columns_of:
+                n_seen[name] += 1
             header[i] = f"{name}.{n_seen[name]}"
     return tuple(header)

@@ -148,19 +148,27 @@ def _lines(source: InputPath, given: Given) -> Iterator[str]:
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
     """Open JSON Lines, or a ``.json`` file with a single value: a list, or an object with lists."""
-    return Grid.of_records(source_name(source), _records(json_values(source, given)))
+    unit, values = _open_json_values(source, given)
+    return Grid.of_records(source_name(source), _records(values), unit)
 
 
-def json_values(source: InputPath, given: Given) -> _JsonValues:
-    """Yield the number, the place and the value of each row of a JSON file, nested as it is."""
+def json_values(source: InputPath, given: Given) -> Iterator[Any]:
+    """Yield the value of each row of a JSON file, nested as it is."""
+    _, values = _open_json_values(source, given)
+    for _, _, value in values:
+        yield value
+
+
+def _open_json_values(source: InputPath, given: Given) -> tuple[str, _JsonValues]:
+    """Return what the rows of a JSON file are, lines or items, and their values."""
     name = source_name(source)
     lines = _lines(source, given)
     head = list(islice(lines, 2))
     lines = chain(head, lines)
     is_json = str(source).lower().removesuffix(".gz").endswith(".json")
     if is_json and not _is_line_by_line(head):
-        return _json_items(lines, name)
-    return _json_lines(lines, name)
+        return "item", _json_items(lines, name)
+    return "line", _json_lines(lines, name)
 
 
 def _is_line_by_line(head: Sequence[str]) -> bool:
@@ -321,18 +329,20 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
     if others:
         not_read = ", ".join(others)
         given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
-    return named_rows(sheet_rows(sheets[first]), name, given, header=given.header)
+    grid = named_rows(sheet_rows(sheets[first]), name, given, header=given.header)
+    grid.unit = "row"
+    return grid
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:
     """Return a table of the first rows only; ``Table`` reads all rows, in the needed columns."""
     sample = islice(parquet_rows(source, batch_size=SAMPLE_ROWS), SAMPLE_ROWS)
-    return Grid.of_records(source_name(source), list(enumerate(sample, start=1)))
+    return Grid.of_records(source_name(source), list(enumerate(sample, start=1)), "row")
 
 
 def _open_hub(source: InputPath, given: Given) -> Grid:
     rows = map(_flat_row, _hub_rows(str(source)))
-    return Grid.of_records(source_name(source), enumerate(rows, start=1))
+    return Grid.of_records(source_name(source), enumerate(rows, start=1), "row")
 
 
 def _flat_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -91,9 +91,7 @@ class Given:
 
     def of_file(self, option: str) -> "Given":
         """Return the same choices without columns, for a file of texts that ``option`` takes."""
-        return replace(
-            self, columns={}, roles=(), option=option, template=None, keep_labels=()
-        )
+        return replace(self, columns={}, roles=(), option=option, template=None, keep_labels=())
 
     def of_texts(self, column: str | None, text: str | None = None, *beside: str | None) -> "Given":
         """Return a copy that takes the texts from one column, or makes them by a template.

@@ -26,6 +26,7 @@ class Grid:
         is_published: whether the table has the layout of a published corpus, so that its unused
             columns are not worth a remark.
         notes: what the user should know about how the table was read.
+        unit: what the numbers of the rows count: lines of a file, items of a list, or rows.
     """
 
     source: str
@@ -34,6 +35,7 @@ class Grid:
     is_named: bool
     notes: tuple[str, ...] = ()
     is_published: bool = False
+    unit: str = "line"
     sample: Sequence[NumberedRow] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,14 +43,16 @@ class Grid:
         self.rows = chain(self.sample, self.rows)
 
     @classmethod
-    def of_records(cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]]) -> "Grid":
+    def of_records(
+        cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]], unit: str = "line"
+    ) -> "Grid":
         """Return rows of named values as a table with the names of the first row."""
         rows = iter(rows)
         head = list(islice(rows, 1))
         names = tuple(name for _, first_row in head for name in first_row)
         # The values of a row that was a list are named by numbers.
         is_named = not all(map(str.isdigit, names))
-        return cls(source, names, chain(head, rows), is_named=is_named)
+        return cls(source, names, chain(head, rows), is_named=is_named, unit=unit)
 
     @property
     def has_records(self) -> bool:
@@ -115,17 +119,17 @@ class Grid:
             # A row may have other columns than the first.
             take = take_by_name
             if choose_columns is not None and not row.keys() >= wanted:
-                row_grid = Grid.of_records(self._place(number), [(number, row)])
+                row_grid = Grid.of_records(self.place(number), [(number, row)])
                 take = _taker(row_grid.names_at(choose_columns(row_grid)))
             try:
                 yield number, take(row)
             except KeyError as error:
                 present = ", ".join(row)
-                what = f"{self._place(number)}: no column {error.args[0]}; there are {present}"
+                what = f"{self.place(number)}: no column {error.args[0]}; there are {present}"
                 raise DataError(what, hint="give every row the columns of the first") from None
 
-    def _place(self, number: int) -> str:
-        return f"{self.source}, line {number}"
+    def place(self, number: int) -> str:
+        return f"{self.source}, {self.unit} {number}"
 
 
 def _taker(keys: Sequence[Any]) -> Any:

@@ -111,6 +111,4 @@ def _iter_rows(
         raise DataError(what, hint="name one of them: --keep-label LABEL")
     if other_labels:
         unit = "row" if other_labels.total() == 1 else "rows"
-        given.told.info(
-            f"{table.name}: left out {other_labels.total():,} {unit} with other labels"
-        )
+        given.told.info(f"{table.name}: left out {other_labels.total():,} {unit} with other labels")

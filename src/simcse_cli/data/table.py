@@ -206,7 +206,7 @@ class Table:
             yield number, tuple(map(row.get, names))
 
     def place(self, number: int) -> str:
-        return f"{self.name}, line {number}"
+        return self.reading.grid.place(number)
 
     def texts(self, start: int = 0) -> Iterator[str]:
         """Yield the text of each line of a text file, even a blank one, or of each row of a table.
@@ -352,8 +352,7 @@ class Table:
 
     def json_values(self) -> Iterator[Any]:
         """Yield the value of each row of JSON, nested as it is in the file."""
-        for _, _, value in formats.json_values(self._source, self._given):
-            yield value
+        yield from formats.json_values(self._source, self._given)
 
     def count(self) -> int:
         """Return the number of texts; plain text and parquet need not be parsed for it."""
