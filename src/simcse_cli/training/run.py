@@ -282,25 +282,27 @@ def train_run(
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
-        notice = "stopping after this step; Ctrl-C again stops at once"
+        stopped: list[bool] = []
         try:
+            trainer = Trainer(
+                config,
+                parts,
+                run_dir,
+                progress,
+                should_stop=lambda: bool(stopped),
+                on_step=on_step,
+                on_eval=on_eval,
+            )
+            if resume:
+                _require_steps_left(trainer)
+            if is_first:
+                _open_folder(config, run_dir, resume=resume, force=force)
+            processes.exchange(None)  # until then, others may see what --force removes
+            # A signal stops the teachers at once, as their vectors are saved part by part.
+            if (teachers := parts.batches.teachers) is not None:
+                teachers.prepare(run_dir, progress)
+            notice = "stopping after this step; Ctrl-C again stops at once"
             with launch.stop_on_signal(lambda _: progress.info(notice)) as stopped:
-                trainer = Trainer(
-                    config,
-                    parts,
-                    run_dir,
-                    progress,
-                    should_stop=lambda: bool(stopped),
-                    on_step=on_step,
-                    on_eval=on_eval,
-                )
-                if resume:
-                    _require_steps_left(trainer)
-                if is_first:
-                    _open_folder(config, run_dir, resume=resume, force=force)
-                processes.exchange(None)  # until then, others may see what --force removes
-                if (teachers := parts.batches.teachers) is not None:
-                    teachers.prepare(run_dir, progress)
                 record = trainer.run()
         except KeyboardInterrupt:
             raise stopped_in(run_dir, processes.process_count()) from None
