@@ -192,6 +192,22 @@ def test_every_seed_is_launched_with_its_settings(invoke, arguments, launches, t
     assert (record["seed"], record["config"]["lr"], record["step"]) == (2, 1e-5, 2)
 
 
+@pytest.mark.parametrize("loudness", [[], ["--quiet"], ["--verbose"]])
+def test_launched_processes_are_as_loud_as_the_command(
+    invoke, arguments, monkeypatch, tmp_path, loudness
+):
+    launched = []
+
+    def fail(n_processes, arguments, *_, **__):
+        launched.extend(arguments)
+        raise Stopped(exit_code=1)
+
+    monkeypatch.setattr(launching, "launch", fail)
+    arguments.remove("-q")
+    invoke(*arguments, *loudness, "-o", tmp_path / "run", "--num-processes", "2")
+    assert [word for word in launched if word in ("--quiet", "--verbose")] == loudness
+
+
 def test_a_failed_launch_ends_the_runs_with_its_exit_code(invoke, arguments, monkeypatch, tmp_path):
     def fail(*_, **__):
         raise Stopped(exit_code=1)

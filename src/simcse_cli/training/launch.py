@@ -174,8 +174,10 @@ def launch_run(
         for name in ("objective", "augment"):
             if names_code(value := getattr(config, name)):
                 arguments += [f"--{name}", value]
-        if getattr(progress, "quiet", False):
-            arguments.append("--quiet")
+        # A console says how loud it is; any other progress has the usual loudness.
+        for loudness in ("quiet", "verbose"):
+            if getattr(progress, loudness, False):
+                arguments.append(f"--{loudness}")
         if resume:
             arguments.append("--resume")
         elif force:
