@@ -2,7 +2,8 @@
 
 ``python docs/make_findings.py FOLDER`` reads the results of ``recipes/findings.sh`` into ``docs/findings.json`` and
 writes the page; without a folder it writes the page from the file. ``make_findings.py length FOLDER`` writes the curves
-into the page, before the tables are run, and prints the length that they choose. The claims are in
+into the page, before the tables are run, and prints the length that they choose. ``make_findings.py needed`` prints what
+the claims need of the recipes, a regular expression for ``--only`` of ``side_by_side.py``. The claims are in
 ``docs/findings.yaml``. The tests fail when the page is stale.
 """
 
@@ -68,7 +69,9 @@ result on this page is typed: `docs/make_findings.py` writes it from the files o
 
 ```bash
 SIMCSE_DATA=DATA recipes/findings.sh        # days on two cores; stop and start it at any time
-OUT=runs/findings python recipes/side_by_side.py 20 recipes/findings.sh       # on a GPU, 20 commands at a time
+
+export OUT=runs/findings                    # what the claims need alone, two commands at a time (on a GPU: 20)
+python recipes/side_by_side.py 2 recipes/findings.sh --only "$(python docs/make_findings.py needed)"
 ```
 
 **The raw encoder** (`recipes/raw-encoder.sh`) has MiniLM's six layers and 22 million parameters, and was trained on
@@ -763,7 +766,22 @@ def choose_length(folder: Path) -> None:
     print(length)
 
 
+def needed(groups: Sequence[dict[str, Any]]) -> str:
+    """Return a regular expression that is found in the outputs, below a folder, that the claims need."""
+    outputs = {"table6-pooling-small/unsup", "table6-pooling-small/unsup-bare"}
+    for comparison in comparisons(groups):
+        for name in comparison["runs"]:
+            recipe, _, rest = name.partition("/")
+            if recipe != "geometry":
+                outputs.add(f"{recipe}-small/{rest.replace('.', '[.]')}")
+    folders = "raw-encoder-small|findings-length-small|pairs"
+    return f"/(({folders})/|({'|'.join(sorted(outputs))})([.]json)?$)"
+
+
 def main(arguments: Sequence[str]) -> None:
+    if arguments == ["needed"]:
+        print(needed(yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))))
+        return
     if arguments[:1] == ["length"]:
         choose_length(Path(arguments[1]))
         arguments = ()

@@ -3,8 +3,8 @@
 # RAW=1, and the page docs/findings.md from their results. RECIPES names some of them. A third of the STS-B dev pairs
 # choose and score. findings-length.sh comes first and chooses STEPS. Results are looked at after 3, 5 and 10 seeds, so
 # SEEDS=1,2,3 first, then more seeds in the recipes of the claims that are open (the seeds that are there are kept).
-# On a GPU, or a processor with many cores, several commands at a time:
-# OUT=runs/findings python recipes/side_by_side.py 16 recipes/findings.sh
+# Several commands at a time (2 on two cores, 20 on a GPU), and only what the claims need:
+# OUT=runs/findings python recipes/side_by_side.py 2 recipes/findings.sh --only "$(python docs/make_findings.py needed)"
 # A second encoder: LAYERS=4-6 OUT=runs/findings-3 PAGE="runs/findings runs/findings-3" recipes/findings.sh
 set -euo pipefail
 here=$(dirname "$0")

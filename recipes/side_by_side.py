@@ -3,8 +3,8 @@
 A small run leaves most of a GPU, or of a large processor, idle. The recipe is read in passes. In a pass, `simcse` notes
 the commands whose inputs are there and runs none of them; then the noted ones run, as many at a time as the first argument
 says. The next pass answers these with their output and exit code. The recipe has ended when a pass notes nothing. When the
-same call starts again, trainings that are done are kept. ``--only REGEX`` leaves out trainings with another folder, and
-what needs them.
+same call starts again, trainings that are done are kept. ``--only REGEX`` leaves out trainings and evaluations with
+another output, and what needs them.
 """
 
 import argparse
@@ -75,7 +75,8 @@ def note(notes: Path, words: list[str]) -> int:
     lines = (notes / "noted.jsonl").read_text().splitlines()
     before = [json.loads(line) for line in lines]
     pending = [output for other in before for output in outputs_of(other["words"])]
-    is_left_out = words[0] == "train" and not re.search(os.environ["SIMCSE_ONLY"], " ".join(outputs_of(words)))
+    is_chosen = any(re.search(os.environ["SIMCSE_ONLY"], output) for output in outputs_of(words))
+    is_left_out = words[0] in ("train", "eval") and not is_chosen
     runs = not is_left_out and not waits(words, pending, os.environ["OUT"])
     if all(words != other["words"] for other in before):
         with (notes / "noted.jsonl").open("a") as noted:
@@ -124,7 +125,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", type=int, help="commands at a time")
     parser.add_argument("recipe", help="its variables are those of the call: OUT is required")
-    parser.add_argument("--only", default="", help="a regular expression in the folder of a training")
+    parser.add_argument("--only", default="", help="a regular expression in what a training or an evaluation writes")
     given = parser.parse_args(arguments)
     if "OUT" not in os.environ:
         parser.error("set OUT to the folder of the runs")

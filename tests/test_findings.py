@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -46,6 +47,22 @@ def test_each_claim_that_has_figures_is_what_the_paper_measured(findings, groups
     for comparison in findings.comparisons(groups):
         greater, _, less = findings.published(comparison).partition(" > ")
         assert not less or float(greater) > float(less), comparison
+
+
+def test_what_the_claims_need_leaves_out_what_no_claim_compares(findings, groups):
+    needed = re.compile(findings.needed(groups))
+    for name in (
+        "table3-dropout-small/p-0.1",
+        "table6-pooling-small/unsup-mlp.json",
+        "pairs/table3-dropout/p-0.1.json",
+    ):
+        assert needed.search(f"runs/{name}"), name
+    for name in (
+        "table3-dropout-small/p-0.1-sick.json",
+        "table3-dropout-small/p-0.15",
+        "table1-augmentations-small/none",
+    ):
+        assert not needed.search(f"runs/{name}"), name
 
 
 def test_a_paired_t_test_decides_over_tasks(findings):
