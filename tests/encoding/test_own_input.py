@@ -36,6 +36,7 @@ def contents(folder):
         ["rows.jsonl", "-o", "link.jsonl"],
         ["link.jsonl", "-o", "rows.jsonl"],
         ["rows.*", "-o", "./rows.jsonl"],
+        ["file://{path}/rows.jsonl", "-o", "rows.jsonl"],
         ["rows.jsonl", "-o", "v.npy"],  # whose side file is the input
         ["v.npy.ids.jsonl", "-o", "u.npy", "--index", "rows.jsonl"],
         ["rows.jsonl", "-o", "w.jsonl", "--shard", "1/2"],
@@ -44,7 +45,7 @@ def contents(folder):
 )
 def test_an_output_that_is_read_is_refused(invoke, lines, tmp_path, tiny_model_dir, arguments):
     before = contents(tmp_path)
-    words = [word.format(folder=tmp_path.name) for word in arguments]
+    words = [word.format(folder=tmp_path.name, path=tmp_path) for word in arguments]
     for force in ((), ("--force",)):
         outcome = invoke("encode", *words, "-m", tiny_model_dir, "--pooler", "avg", *force)
         assert outcome.exit_code == (2 if force else outcome.exit_code) != 0

@@ -149,10 +149,11 @@ class Inputs:
 
     def require_apart(self, output: Path | str) -> None:
         """Raise UsageError if an output is one of the files, under whatever name or link."""
-        if is_remote(output):
+        output_path = _local(output)
+        if is_remote(output_path):
             is_input = output in self._seen
         else:
-            identity = _identity(output)
+            identity = _identity(output_path)
             is_input = identity is not None and identity in self._seen.values()
         if is_input:
             raise UsageError(
@@ -161,8 +162,14 @@ class Inputs:
             )
 
 
+def _local(path: Path | str) -> Path | str:
+    """Return the path in an address ``file://``; other paths and addresses as they are."""
+    return file_system(path)[1] if str(path).startswith("file://") else path
+
+
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return facts that change when a file is written, or None if it is no regular file."""
+    path = _local(path)
     if is_remote(path):
         remote = remote_file(path)
         return (remote.size or 0, remote.mtime_ns or 0)
