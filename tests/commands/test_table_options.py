@@ -176,3 +176,27 @@ def test_labels_to_keep_are_refused_where_rows_are_no_pairs_to_keep(
     outcome = invoke(*words, "--keep-label", "1")
     assert outcome.exit_code == 2
     assert "--keep-label: has no use" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["prepare", "sentences", "judged.csv", "-o", "judged.csv"],
+        ["prepare", "pairs", "judged.csv", "-o", "./judged.csv"],
+        ["prepare", "duplicates", "judged.csv", "--column", "sentence1", "-o", "judged.csv"],
+        ["augment", "judged.csv", "--column", "1", "--method", "delete", "-o", "judged.csv"],
+        ["analyze", "overlap", "judged.csv", "-o", "judged.csv"],
+        ["eval", "sts", "--pair-file", "judged.csv", "-o", "judged.csv", *MODEL],
+        ["eval", "sts", "--pair-file", "judged.csv", "--save-scores", "judged.csv", *MODEL],
+    ],
+)
+def test_no_command_replaces_the_file_that_it_reads(
+    arguments, invoke, tmp_path, monkeypatch, tiny_model_dir
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judged.csv").write_text(JUDGED)
+    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
+    outcome = invoke(*words, "--force")
+    assert outcome.exit_code == 2
+    assert "judged.csv is read by this command, and would be replaced" in outcome.stderr
+    assert (tmp_path / "judged.csv").read_text() == JUDGED

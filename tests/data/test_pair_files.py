@@ -19,6 +19,15 @@ def as_jsonl(*names):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
+def test_words_are_no_scores_whatever_the_name_of_the_column(tmp_path):
+    path = tmp_path / "nli.csv"
+    rows = "A man.,A person.,entailment\nA dog.,A cat.,contradiction\n"
+    path.write_text("premise,hyp,gold\n" + 4 * rows)
+    with pytest.raises(DataError, match="no column looks like the score") as caught:
+        read_scored_pairs(path)
+    assert caught.value.hint == "add a column of numbers named score"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "columns"),
     [

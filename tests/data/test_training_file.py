@@ -119,6 +119,8 @@ TRIPLET, PAIR = ("anchor", "positive", "hard_negative"), ("anchor", "positive")
         ("a.jsonl", '{"query": "q", "pos": ["p", "r"], "neg": ["x", "y", "z"]}', TRIPLET,
          [("q", "p", "x"), ("q", "r", "y"), ("q", "p", "z")]),
         ("a.jsonl", '{"query": "q", "pos": ["p", "r"], "prompt": "for search"}', PAIR, [("q", "p"), ("q", "r")]),
+        ("a.jsonl", '{"q": "q", "pos": ["p"], "neg": ["x"]}', TRIPLET, [("q", "p", "x")]),
+        ("a.jsonl", '{"q": "q", "pos": "p", "negs": "x"}', TRIPLET, [("q", "p", "x")]),
         ("a.jsonl", '{"set": ["a", "b", "c"]}', PAIR, [("a", "b"), ("a", "c"), ("b", "c")]),
         ("a.jsonl", '["a", "b"]\n["c", "d"]', PAIR, [("a", "b"), ("c", "d")]),
         ("a.jsonl", '{"anchor": "a", "positive": "b", "negative": "c"}', TRIPLET, [("a", "b", "c")]),

@@ -165,6 +165,37 @@ def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+_WRITTEN = ("output", "save_scores", "plot", "html", "save_postprocess")
+"""The names of options that name a file to write."""
+
+
+def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
+    """Return the callback of a command, extended: it does not run if a file would replace an input.
+
+    Files that the command finds in folders, or by a pattern, are for the command to check.
+    """
+
+    @wraps(callback)
+    def run(*args: Any, **values: Any) -> None:
+        from simcse_cli.files.inputs import Inputs, is_remote  # not for the help
+
+        read: list[Any] = []
+        for name, value in values.items():
+            if name not in _WRITTEN:
+                read += value if isinstance(value, list) else [value]
+        local = []
+        for value in read:
+            if isinstance(value, str | Path) and not is_remote(value):
+                local.append(value)
+        files = Inputs(local)
+        for name in _WRITTEN:
+            if values.get(name) is not None:
+                files.require_apart(values[name])
+        callback(*args, **values)
+
+    return run
+
+
 def _check_arguments_first(command: Any) -> None:
     """Make a command refuse an option that is given twice although only one value would count.
 
@@ -222,7 +253,7 @@ def _add_options(command: Any) -> None:
         for child in command.commands.values():
             _add_options(child)
         return
-    command.callback = _with_stop_message(command.callback)
+    command.callback = _with_stop_message(_with_outputs_apart(command.callback))
     _check_arguments_first(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):

@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 
 from simcse_cli.data import names, show
 from simcse_cli.data.facts import ColumnFacts, Facts, by_name
+from simcse_cli.data.grid import SAMPLE_ROWS
 from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 from simcse_cli.data.sides import Found
@@ -149,7 +151,8 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     row_counts = []
     for value, n_rows in counts.most_common(_MOST_VALUES):
         row_counts.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
-    what = f"{judge} judges the pairs ({', '.join(row_counts)})"
+    seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
+    what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
     # The rows of a label can be kept, but those of a score only if it has no more than two values.
     choices = []
@@ -164,7 +167,8 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     if are_numbers:
         others.append(f"use the scores: simcse train --objective cosent --train-file {source}")
     elif _NLI_WORDS.issuperset(map(str.lower, values)):
-        others.append(f"make triplets: simcse prepare nli {source} -o nli.csv")
+        name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
+        others.append(f"make triplets: simcse prepare nli {source} -o {name}")
     return UndecidedError(f"{what}; which rows are positives?", choices, others)
 
 
@@ -183,7 +187,8 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
-            if name in names.SCORES or column.are_numbers:
+            is_word = column.kind is Kind.LABEL and not column.are_numbers
+            if column.are_numbers or (name in names.SCORES and not is_word):
                 return column
     numbers = [column for column in free if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
@@ -192,7 +197,11 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
             return fitting[0]
         if fitting:
             raise _which_column("score", found, fitting)
-    raise _which_column("score", found, free)
+    others = []
+    for column in free:
+        if column.are_numbers or column.kind is not Kind.LABEL:  # words are no scores
+            others.append(column)
+    raise _which_column("score", found, others)
 
 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
@@ -259,6 +268,8 @@ def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> Unde
     others = []
     if role == "label" and not choices:
         others.append("add a column named label; texts without labels: simcse analyze groups")
+    if role == "score" and not choices:
+        others.append("add a column of numbers named score")
     return UndecidedError(what, choices[:MOST_CHOICES], others)
 
 

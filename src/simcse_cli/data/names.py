@@ -26,15 +26,17 @@ _ANCHOR = _folded_names(
     "问题 提问 句子 原句 原始词 問題 質問 文 질문 문장"
 )
 _POSITIVE = _folded_names(
-    "positive sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment "
+    "positive positives sent1 sentence2 sentence_b text2 text_b q2 question2 hypothesis entailment "
     "paraphrase answer response reply passage right #2_string simple_sentence "
     "antwort respuesta resposta risposta réponse antwoord svar vastaus odpowiedź odpověď ответ "
     "відповідь απάντηση cevap yanıt câu_trả_lời jawaban תשובה جواب الجواب الإجابة उत्तर คำตอบ "
     "回答 答案 解答 蕴含 标准词 답변 답"
 )
-_HARD_NEGATIVE = _folded_names(
-    "hard_negative hard_neg negative negatives neg contradiction sent2 sentence3 矛盾"
+_NUMBERED_NEGATIVE = _folded_names(
+    "hard_negative hard_negatives hard_neg hard_negs negative negatives neg negs contradiction"
 )
+"""Names of hard negatives behind which a number may stand."""
+_HARD_NEGATIVE = (*_NUMBERED_NEGATIVE, *_folded_names("sent2 sentence3 矛盾"))
 
 STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE}
 """Names that say which side of a pair a column holds, whatever the other columns are."""
@@ -113,9 +115,8 @@ def are_languages(names: Sequence[str]) -> bool:
 
 def is_hard_negative(name: str) -> bool:
     """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
-    # A number may stand behind the first six names only.
     folded = fold(name)
-    return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _HARD_NEGATIVE[:6]
+    return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
 
 
 def are_couple(first: str, second: str) -> bool:

@@ -119,6 +119,10 @@ class _Sides:
         negatives = self.facts.hard_negatives()
         anchors = self._candidates("anchor", anchor, (*negatives, positive))
         positives = self._candidates("positive", positive, (*negatives, anchor))
+        if negatives and not positives:  # beside ``neg``, ``pos`` is no part of speech
+            for column in by_name(self.facts.all_but([anchor]), "pos"):
+                if column.can_hold_texts_if_named:
+                    positives.append(column)
 
         # There are candidates for both sides. Of several, take the two that go together.
         if anchors and positives:

@@ -279,8 +279,6 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     counts = Counter[str]()  # the number of rows left out; a lambda cannot assign to an integer
     id_column = options.id_column
     columns = _COSINE_COLUMNS if id_column is None else ("id", *_COSINE_COLUMNS)
-    if str(output) != STDIO:
-        Inputs([source]).require_apart(output)
     with row_output(output, columns, inputs=[source], force=options.force, manifest=False) as table:
         # The first rows are read before the model is loaded, so that errors in them show at once.
         pairs = iter_pairs(

@@ -61,6 +61,9 @@ class Output:
         lock: the path to lock instead, if several processes write parts of one output.
         force: replace an existing output and its record.
         resume: accept an existing output, which this command may continue.
+
+    Raises:
+        UsageError: one of these files is an input.
     """
 
     def __init__(
@@ -84,6 +87,9 @@ class Output:
         self._companions = list(companions)
         if record is not None:
             self._companions.insert(0, record)
+        if str(path) != STDIO:
+            for file in (path, *self._companions):
+                self._inputs.require_apart(file)
         self._lock = lock or path
         self._stack = ExitStack()
 
