@@ -253,7 +253,10 @@ def load_mlm_filler(
         "or a folder that `train --objective mlm` wrote"
     )
 
-    model_dir = find_model(name, progress).named
+    try:
+        model_dir = find_model(name, progress).named
+    except CheckpointError as error:  # whose hint may name a model that fills in no words
+        raise CheckpointError(error.message, hint=hint) from error
 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)

@@ -380,7 +380,8 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 source, for_rows, limit=limit, n_columns=objective.n_columns[0]
             )
         if part.n_dropped:
-            progress.info(f"{part.name}: {part.n_dropped:,} rows without text were left out")
+            lacking = " or ".join(part.columns)
+            progress.info(f"{part.name}: left out {part.n_dropped:,} rows without {lacking}")
         for remark in part.remarks:
             progress.info(remark)
         parts.append((part, weight))
