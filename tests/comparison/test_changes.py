@@ -16,6 +16,7 @@ from simcse_cli.comparison.changes import (
     rank_errors,
     setting_changes,
 )
+from simcse_cli.comparison.entries import SavedExamples
 from simcse_cli.results.examples import SubsetPairs, TaskPredictions
 
 
@@ -136,11 +137,11 @@ def test_settings_that_differ_are_shown_with_short_digests() -> None:
 def test_examples_are_those_that_changed_from_the_first_to_the_last(
     n_files: int, n: int, expected: str
 ) -> None:
-    saved = [(entry(str(i)), Path(f"file {i}")) for i in range(n_files)]
+    saved = [(entry(str(i)), [SavedExamples(Path(f"file {i}"))]) for i in range(n_files)]
     found = example_changes(
         saved,
-        str,
-        lambda before, after, *, n: [f"{before} -> {after}, {n}"],
+        lambda path: {"task": str(path)},
+        lambda before, after, *, n: [f"{before['task']} -> {after['task']}, {n}"],
         lambda changes, before, after: (changes, before, after),
         n,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from simcse_cli.arrays import Floats
-from simcse_cli.comparison.entries import Entry
+from simcse_cli.comparison.entries import Entry, SavedExamples, read_saved
 from simcse_cli.results.columns import columns, label
 from simcse_cli.results.examples import (
     PairScores,
@@ -183,8 +183,8 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
 
 
 def example_changes(
-    saved: Sequence[tuple[Entry, Path]],
-    read: Callable[[Path], Any],
+    saved: Sequence[tuple[Entry, Sequence[SavedExamples]]],
+    read: Callable[[Path], Mapping[str, Any]],
     find: Callable[..., list[Change]],
     table: Callable[[Sequence[Change], str, str], Report],
     n: int,
@@ -197,8 +197,8 @@ def example_changes(
     """
     if len(saved) < 2 or n == 0:
         return [], None
-    (before, before_path), *_, (after, after_path) = saved
-    changes = find(read(before_path), read(after_path), n=n)
+    (before, before_files), *_, (after, after_files) = saved
+    changes = find(read_saved(before_files, read), read_saved(after_files, read), n=n)
     return changes, table(changes, before.label, after.label)
 
 
