@@ -327,8 +327,9 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     remarks = []
     if record.pooler is not None:
         settings["pooler"] = record.pooler
-    if record.status not in runs.DONE:
-        remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
+    unfinished = record.unfinished(label)
+    if unfinished is not None:
+        remarks.append(unfinished)
     if record.chosen_on_test and record.best_score is not None:
         remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
 
