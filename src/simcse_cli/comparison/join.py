@@ -381,7 +381,7 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
     # The common start cannot go beyond the shortest label, where ``zip`` stops.
     common = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
     start = "".join(letters[0] for letters in common)
-    name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
+    name = re.sub(r"[-_. ,/]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
     return name + ending
 
 
