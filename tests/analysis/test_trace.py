@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from simcse_cli.analysis.trace import (
     traced_systems,
 )
 from simcse_cli.errors import DataError, UsageError
+from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.results.plots import SOFT
 
 
@@ -251,15 +253,44 @@ def test_trace_runs_takes_arguments_then_models_and_the_seeds_of_a_folder(tmp_pa
         cases.write_run(tmp_path / f"all/seed-{seed}", seed=seed)
     write_run(tmp_path / "one", rows)
     options = TraceOptions(model=[str(tmp_path / "all")], first=50)
-    found = trace_runs([str(tmp_path / "one")], options, None)
+    found = trace_runs([str(tmp_path / "one")], options, None, SILENT)
     names = ["one", "all/seed-1", "all/seed-2"]
     assert [row["run"] for row in found.payload["runs"]] == names
     assert [row[0] for row in found.tables[0].cells()] == [*names, "all (mean of 2)", "  deviation"]
     assert panel_titles(found.figure())[0] == "first 50 steps"
-    (alone,) = trace_runs([str(tmp_path / "one")], TraceOptions(), ["mine"]).payload["runs"]
-    assert alone["run"] == "mine"
+    alone = trace_runs([str(tmp_path / "one")], TraceOptions(), ["mine"], SILENT)
+    assert [row["run"] for row in alone.payload["runs"]] == ["mine"]
     with pytest.raises(UsageError, match="need at least one run folder"):
-        trace_runs([], TraceOptions(), None)
+        trace_runs([], TraceOptions(), None, SILENT)
+
+
+def test_an_unfinished_seed_is_named_and_the_mean_is_at_the_steps_of_all(tmp_path):
+    for seed in (1, 2, 3):
+        run = cases.write_run(tmp_path / f"all/seed-{seed}", seed=seed)
+        step = {"step": 30, "dev_score": 0.9, "alignment": 0.1 * seed, "uniformity": -3.0}
+        with (run / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps(step) + "\n")
+    progress = SilentProgress()
+    (table,) = trace_runs([str(tmp_path / "all")], TraceOptions(), None, progress).tables
+    assert progress.warnings == []
+    assert table.rows[3]["last_step"] == 30
+    assert len(table.notes) == 2  # on the front and on the deviation
+
+    shutil.rmtree(tmp_path / "all/seed-3")
+    cases.write_run(tmp_path / "all/seed-3", seed=3, status="interrupted")
+    found = trace_runs([str(tmp_path / "all")], TraceOptions(), None, progress)
+    assert progress.warnings == ["all/seed-3 is interrupted, step 20 of 20"]
+    (table,) = found.tables
+    assert table.rows[2]["n_on_front"] == 0
+    *_, mean, deviation = table.rows
+    assert (mean["run"], mean["last_step"], mean["n_points"]) == ("all (mean of 3)", 20, 2)
+    assert (mean["last_alignment"], mean["best_dev_score"]) == pytest.approx((0.2, 0.8))
+    assert deviation["last_alignment"] == pytest.approx(0)
+    assert (mean.get("n_on_front"), deviation.get("n_on_front")) == (None, None)
+    assert table.notes[0].startswith("on Pareto front: ")
+    assert table.notes[2] == (
+        "all (mean of 3): over the steps that all seeds measured, the last is 20"
+    )
 
 
 def test_trace_models_passes_over_what_is_no_measured_run(tmp_path):
@@ -292,10 +323,11 @@ def test_seeds_without_a_step_in_common_have_no_mean_and_a_note_says_so():
     second = replace(trace("new/2", 3), group="new", steps=first.steps + 5)
     note = "new (mean of 2) is not drawn: its seeds were measured at no step in common"
     found = trace_analysis([first, second])
-    assert found.tables[0].notes == [note]
+    assert found.tables[0].notes[1:] == [note]
     legend = found.figure().legends[0]
     assert note.partition(" is")[0] not in [each.get_text() for each in legend.get_texts()]
-    assert trace_analysis([first, replace(first, name="new/3")]).tables[0].notes == []
+    same = trace_analysis([first, replace(first, name="new/3")]).tables[0]
+    assert same.notes[1:] == ["deviation: over the seeds (n - 1)"]
 
 
 def test_the_seeds_of_a_system_have_one_colour_their_mean_and_a_band():

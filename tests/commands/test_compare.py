@@ -323,7 +323,7 @@ def test_sts_and_transfer_tests_are_corrected_together(
 def test_predictions_of_other_data_are_not_tested(invoke, tmp_path: Path) -> None:
     files = [write_transfer_result(tmp_path / f"{n}.json", {"MR": [0]}, n=n) for n in (30, 40)]
     outcome = invoke("compare", *files, "--format", "json")
-    assert "40 and 30 share no task with the same examples: not tested" in outcome.stderr
+    assert "40 and 30 have no saved scores of the same examples: not tested" in outcome.stderr
     assert payload(outcome)["tests"] == payload(outcome)["changed_predictions"] == []
 
 

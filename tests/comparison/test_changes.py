@@ -16,6 +16,8 @@ from simcse_cli.comparison.changes import (
     rank_errors,
     setting_changes,
 )
+from simcse_cli.comparison.entries import SavedExamples
+from simcse_cli.comparison.join import System
 from simcse_cli.results.examples import SubsetPairs, TaskPredictions
 
 
@@ -136,15 +138,58 @@ def test_settings_that_differ_are_shown_with_short_digests() -> None:
 def test_examples_are_those_that_changed_from_the_first_to_the_last(
     n_files: int, n: int, expected: str
 ) -> None:
-    saved = [(entry(str(i)), Path(f"file {i}")) for i in range(n_files)]
+    systems = [
+        System(str(i), ((entry(str(i)), [SavedExamples(Path(f"file {i}"))]),))
+        for i in range(n_files)
+    ]
     found = example_changes(
-        saved,
-        str,
-        lambda before, after, *, n: [f"{before} -> {after}, {n}"],
+        systems,
+        lambda path: {"task": str(path)},
+        lambda before, after, *, n: [f"{before['task']} -> {after['task']}, {n}"],
         lambda changes, before, after: (changes, before, after),
         n,
     )
     assert found == (([expected], ([expected], "0", str(n_files - 1))) if expected else ([], None))
+
+
+def changes_of_seeds(seeds, find):
+    """Return the examples that changed between systems with these seeds, and what they are of."""
+    systems = []
+    for number, of_system in enumerate(seeds):
+        members = [(entry(f"{number}.{seed}", seed=seed), []) for seed in of_system]
+        systems.append(System(str(number), tuple(members)))
+    return example_changes(
+        systems, dict, find, lambda _, before, after: f"{before} -> {after}", n=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        ([(1, 2, 3), (1, 2, 3)], "0.1 -> 1.1"),
+        ([(1, 2, 3), (4, 3, 2)], "0.2 -> 1.2"),
+        ([(1, 2), (2, 1), (3, 4)], "0.1 -> 2.3"),
+        ([(None,), (None, None)], "0.None -> 1.None"),
+    ],
+)
+def test_examples_are_of_the_same_seed_if_both_systems_have_one(seeds, expected: str) -> None:
+    assert changes_of_seeds(seeds, lambda *_, n: [{}]) == ([{}], expected)
+
+
+def test_examples_are_of_the_first_seed_that_changed() -> None:
+    found = iter([[], [{}]])
+    changed = changes_of_seeds([(1, 2), (2, 1)], lambda *_, n: next(found))
+    assert changed == ([{}], "0.2 -> 1.2")
+    assert changes_of_seeds([(1, 2), (2, 1)], lambda *_, n: []) == ([], None)
+
+
+def test_pairs_that_kept_their_rank_are_no_changes() -> None:
+    gold = np.array([1.0, 2.0, 3.0, 4.0])
+    before = SubsetPairs(gold, np.array([0.1, 0.2, 0.3, 0.4]))
+    after = SubsetPairs(gold, np.array([0.1, 0.2, 0.5, 0.4]))
+    found = changed_pairs({"STS12": {"s": before}}, {"STS12": {"s": after}}, n=9)
+    assert [change["index"] for change in found] == [2, 3]
+    assert changed_pairs({"STS12": {"s": before}}, {"STS12": {"s": before}}, n=9) == []
 
 
 def test_changed_pairs_pass_over_other_data() -> None:

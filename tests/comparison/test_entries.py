@@ -55,6 +55,21 @@ def test_repetitions_get_their_mean_and_sample_deviation() -> None:
     assert lines[-1].deviations["STS12"] == pytest.approx(np.std([0.70, 0.72, 0.77], ddof=1))
 
 
+@pytest.mark.parametrize(
+    ("labels", "name"),
+    [
+        (("sw/lr=1e-5,seed=1", "sw/lr=1e-5,seed=2"), "sw/lr=1e-5"),
+        (("sw/lr=1e-5,a=1", "sw/lr=1e-5,b=2"), "sw/lr=1e-5"),
+        (("all/seed-1", "all/seed-2"), "all"),
+        (("run_1", "run_2"), "run_1"),
+    ],
+)
+def test_a_mean_has_the_common_start_of_its_names(labels, name: str) -> None:
+    config = {"lr": 1e-5}
+    runs = [entry(each, kind=EntryKind.RUN, config=config, scores={}) for each in labels]
+    assert add_means(runs)[-1].label == f"{name} (mean of 2)"
+
+
 def test_repetitions_of_one_seed_are_told_apart_by_a_number():
     members = [entry("ours", seed=seed, scores={"STS12": 0.7}) for seed in (42, 42, 1)]
     labels = [line.label for line in add_means(members)]

@@ -247,7 +247,7 @@ def test_tables_of_scores_and_differences() -> None:
     assert differences.cells() == [["ours", "+12.50", "-0.125"]]
     more = entry("more", scores={"STS12": 0.5})
     (_, differences) = comparison_tables(join([base, ours, more], reference=base))
-    assert differences.cells() == [["ours", "+12.50", "-0.125"], ["more", "+0.00", "–"]]
+    assert differences.cells() == [["ours", "+12.50", "-0.125"], ["more", "0.00", "–"]]
     (alone,) = comparison_tables(Comparison((base, ours), ("MR",)))
     assert alone.cells() == [
         ["base", "–"],

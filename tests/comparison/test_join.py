@@ -7,7 +7,7 @@ import pytest
 
 from comparison.cases import entry, published, write_run
 from simcse_cli.comparison.compare import comparison_tables
-from simcse_cli.comparison.entries import EntryKind, ScoredData, load_entries
+from simcse_cli.comparison.entries import EntryKind, SavedExamples, ScoredData, load_entries
 from simcse_cli.comparison.join import (
     ToleranceCheck,
     add_means,
@@ -405,10 +405,12 @@ def test_only_scores_that_both_have_are_checked() -> None:
 
 
 def test_the_file_of_the_reference_comes_first() -> None:
-    files = {name: Path(f"{name}.jsonl") for name in "abc"}
-    entries = [entry(name, scores={"STS12": 0.5}, pair_scores=files.get(name)) for name in "abdc"]
+    files = {name: (SavedExamples(Path(f"{name}.jsonl")),) for name in "abc"}
+    entries = [
+        entry(name, scores={"STS12": 0.5}, pair_scores=files.get(name, ())) for name in "abdc"
+    ]
     comparison = join(entries, reference=entries[3])
-    assert [(each.label, path) for each, path in comparison.saved("pair_scores")] == [
+    assert [(each.label, found) for each, found in comparison.saved("pair_scores")] == [
         (name, files[name]) for name in "cab"
     ]
     assert comparison.saved("predictions") == []

@@ -10,7 +10,7 @@ from scipy import stats
 
 from comparison.cases import entry
 from simcse_cli.comparison import significance
-from simcse_cli.comparison.entries import EntryKind
+from simcse_cli.comparison.entries import EntryKind, SavedExamples, read_saved
 from simcse_cli.comparison.join import Comparison, System, add_means
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
@@ -28,7 +28,7 @@ NEAR, FAR = np.array([0.0, 1, 2, 3, 4, 50]), np.array([1.0, 0, 3, 2, 4, 5])
 
 
 def systems(*saved):
-    return [System(each.label, ((each, path),)) for each, path in saved]
+    return [System(each.label, ((each, [SavedExamples(path)]),)) for each, path in saved]
 
 
 def paired(kind: str, baseline: Path, candidate: Path, **settings: str) -> list[TaskTest]:
@@ -110,7 +110,9 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
     )
     progress = SilentProgress()
     found = run_tests(comparison, CompareOptions(resamples=50), progress)
-    assert progress.warnings == ["alone and base share no task with the same examples: not tested"]
+    assert progress.warnings == [
+        "alone and base have no saved scores of the same examples: not tested"
+    ]
     for changed in ({"seed": 1}, {"resamples": 51}):
         others = run_tests(comparison, CompareOptions(**{"resamples": 50} | changed), SILENT)
         assert all(found[i].test != others[i].test for i in (0, 3))
@@ -167,7 +169,7 @@ def seeds_of(folder: Path, name: str, shift: float, seeds=(1, 2, 3)):
         gold = np.arange(60.0) % 6
         path = folder / f"{name}-{seed}.pairs"
         write_pair_scores(path, {"STS12": {"one": SubsetPairs(gold, shift * gold + noise)}})
-        entries.append(entry(name, seed=seed, pair_scores=path))
+        entries.append(entry(name, seed=seed, pair_scores=(SavedExamples(path),)))
     return entries
 
 
@@ -179,8 +181,9 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     assert (found.candidate, found.baseline) == ("new (mean of 3)", "base (mean of 3)")
     scores = {}
     for each in own:
-        if each.pair_scores is not None:
-            pairs = significance.examples.read_pair_scores(each.pair_scores)["STS12"]["one"]
+        if each.pair_scores:
+            saved = read_saved(each.pair_scores, significance.examples.read_pair_scores)
+            pairs = saved["STS12"]["one"]
             scores[each.label] = stats.spearmanr(pairs.cosine, pairs.gold)[0]
     new, base = (
         [scores[f"{name} [seed {seed}]"] for seed in (1, 2, 3)] for name in ("new", "base")
@@ -192,7 +195,7 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     assert found.p_corrected == found.test.p_both
     assert found.test.low < found.test.difference < found.test.high
 
-    partial = [replace(each, pair_scores=None) if each is own[1] else each for each in own]
+    partial = [replace(each, pair_scores=()) if each is own[1] else each for each in own]
     progress = SilentProgress()
     (part,) = run_tests(
         Comparison(tuple(partial), ("STS12",), reference), CompareOptions(), progress
@@ -210,7 +213,7 @@ def test_systems_with_seeds_are_tested_once_and_never_against_themselves(tmp_pat
     assert [test.candidate for test in against] == ["base [seed 2]", "base [seed 3]"]
 
 
-def of_run(entries, *, chosen: tuple[str, ...] = (), variant: str = ""):
+def of_run(entries, *, variant: str = ""):
     """Return entries as those of runs, or as results of other settings that are kept in them."""
     ending = f" [{variant}]" if variant else ""
     return [
@@ -219,7 +222,6 @@ def of_run(entries, *, chosen: tuple[str, ...] = (), variant: str = ""):
             label=f"{each.label}/seed-{each.seed}{ending}",
             folder=f"{each.label}/{each.seed}",
             variant=variant,
-            chosen_pairs=chosen,
         )
         for each in entries
     ]
@@ -266,8 +268,9 @@ def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
     for name, cosine in (("base", FAR), ("new", NEAR)):
         pairs = {"one": SubsetPairs(GOLD, cosine)}
         write_pair_scores(tmp_path / name, {"STS12": pairs, "STSBenchmark": pairs})
-    base = entry("base", pair_scores=tmp_path / "base")
-    new = entry("new", pair_scores=tmp_path / "new", chosen_pairs=("STSBenchmark",))
+    base = entry("base", pair_scores=(SavedExamples(tmp_path / "base"),))
+    saved = SavedExamples(tmp_path / "new", chosen=("STSBenchmark",))
+    new = entry("new", pair_scores=(saved,))
     comparison = Comparison((base, new), ("STS12",), base)
     (found,) = run_tests(comparison, CompareOptions(resamples=50), SILENT)
     assert found.measure == "STS12"
@@ -276,12 +279,35 @@ def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
     (verdict,) = significance.verdicts([found], Correction.HOLM)
     assert verdict.endswith("holm over 1 test)")
 
-    only = replace(new, chosen_pairs=("STS12", "STSBenchmark"))
+    only = replace(new, pair_scores=(replace(saved, chosen=("STS12", "STSBenchmark")),))
     progress = SilentProgress()
     comparison = Comparison((base, only), ("STS12",), base)
     assert run_tests(comparison, CompareOptions(), progress) == []
     assert progress.warnings == []
     assert significance.chosen_notes(Comparison((base,), ("STS12",), base)) == []
+
+
+def test_tasks_of_several_files_are_tested_and_an_average_is_over_its_own_tasks(tmp_path):
+    pairs = {name: {"one": SubsetPairs(GOLD, cosine)} for name, cosine in (("n", NEAR), ("f", FAR))}
+
+    def tested(*tasks_of_files):
+        entries = []
+        for name in "fn":
+            files = []
+            for number, (suffix, *tasks) in enumerate(tasks_of_files):
+                path = tmp_path / f"{name}{number}"
+                write_pair_scores(path, dict.fromkeys(tasks, pairs[name]), force=True)
+                files.append(SavedExamples(path, suffix))
+            entries.append(entry(name, pair_scores=tuple(files)))
+        comparison = Comparison(tuple(entries), ("STS12",), entries[0])
+        return [
+            test.measure for test in run_tests(comparison, CompareOptions(resamples=50), SILENT)
+        ]
+
+    assert tested(("", "mine"), ("", "yours")) == ["mine", "yours", "average"]
+    assert tested(("", "STS12", "mine"), ("", "STS13")) == ["mine", "STS12", "STS13", "average"]
+    both = ["STS12-dev", "STS13-dev", "average-dev", "STS12", "STS13", "average"]
+    assert tested(("", "STS12", "STS13"), ("-dev", "STS12", "STS13")) == both
 
 
 def test_a_task_without_a_score_is_not_tested(tmp_path):
@@ -322,7 +348,7 @@ def p_values_of_draws(monkeypatch, n_seeds: int, gain: float, n_draws: int = 100
     )
     names = ("base", "one", "two", "three")
     entries = [
-        entry(name, seed=seed, predictions=Path(f"{name}-{seed}"))
+        entry(name, seed=seed, predictions=(SavedExamples(Path(f"{name}-{seed}")),))
         for name in names
         for seed in range(n_seeds)
     ]
@@ -333,7 +359,8 @@ def p_values_of_draws(monkeypatch, n_seeds: int, gain: float, n_draws: int = 100
         for each in entries:
             skill = rng.normal(0.7, 0.03) + (gain if each.label != "base" else 0.0)
             wrong = rng.random(n) > skill
-            saved[str(each.predictions)] = TaskPredictions(gold, wrong.astype(np.int64))
+            (file,) = each.predictions
+            saved[str(file.path)] = TaskPredictions(gold, wrong.astype(np.int64))
         yield run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
 

@@ -12,12 +12,14 @@ from comparison.cases import entry, write_run, write_sts_result, write_transfer_
 from simcse_cli.comparison.entries import (
     Entry,
     EntryKind,
+    SavedExamples,
     ScoredData,
     add_missing,
     from_published,
     join_parts,
     load_entries,
     read_results,
+    read_saved,
 )
 from simcse_cli.comparison.join import add_means, merge_parts
 from simcse_cli.comparison.options import CompareOptions
@@ -205,25 +207,29 @@ def test_unfinished_run_is_remarked(tmp_path: Path) -> None:
     assert found.remarks == ("run is interrupted, step 20 of 20",)
 
 
+def saved(*paths: Path) -> tuple[SavedExamples, ...]:
+    return tuple(map(SavedExamples, paths))
+
+
 def test_pair_scores_are_found_beside_the_result(tmp_path: Path) -> None:
     path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7})
-    assert load_entries(str(path))[0].pair_scores is None
+    assert load_entries(str(path))[0].pair_scores == ()
     (tmp_path / "a.pairs.jsonl").write_text("{}\n")
-    assert load_entries(str(path))[0].pair_scores == tmp_path / "a.pairs.jsonl"
+    assert load_entries(str(path))[0].pair_scores == saved(tmp_path / "a.pairs.jsonl")
     (tmp_path / "named.jsonl").write_text("{}\n")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pair_scores": "named.jsonl"}))
-    assert load_entries(str(path))[0].pair_scores == tmp_path / "named.jsonl"
+    assert load_entries(str(path))[0].pair_scores == saved(tmp_path / "named.jsonl")
 
 
 def test_predictions_are_found_beside_the_result_and_joined_with_its_pairs(tmp_path: Path) -> None:
     path = write_transfer_result(tmp_path / "t.json", {"MR": [0]})
     (entry,) = load_entries(f"ours={path}")
-    assert entry.predictions == tmp_path / "t.predictions.jsonl"
+    assert entry.predictions == saved(tmp_path / "t.predictions.jsonl")
     sts = write_sts_result(tmp_path / "s.json", {"STS12": 0.7})
     (tmp_path / "s.pairs.jsonl").write_text("{}\n")
     (joined,) = merge_parts([*load_entries(f"ours={sts}"), entry])
     assert (joined.pair_scores, joined.predictions) == (
-        tmp_path / "s.pairs.jsonl",
+        saved(tmp_path / "s.pairs.jsonl"),
         entry.predictions,
     )
 
@@ -264,7 +270,11 @@ def test_joined_parts_have_what_either_has_and_the_first_wins() -> None:
             "intervals": {"MR": (0.6, 0.8)},
         },
     }
-    single = {"config": {"lr": 1}, "pair_scores": Path("p"), "predictions": Path("q")}
+    single = {
+        "config": {"lr": 1},
+        "pair_scores": saved(Path("p")),
+        "predictions": saved(Path("q")),
+    }
     for first, second in ((single, {}), ({}, single)):
         a = entry("a", **facts["a"], **first, data={"STS12": ScoredData(DEMO)}, remarks=("one",))
         b = entry(
@@ -650,13 +660,33 @@ def test_saved_examples_that_have_changed_are_not_read(tmp_path: Path, monkeypat
         write_sts_result(Path("a.json"), {"STS12": 0.7})
         change(Path("a.json"), **saved_facts("pair_scores", Path("pairs.jsonl")))
     (found,) = load_entries("../one/a.json")
-    assert (found.pair_scores, found.remarks) == (Path("../one/pairs.jsonl"), ())
+    assert (found.pair_scores, found.remarks) == (saved(Path("../one/pairs.jsonl")), ())
     Path("../one/pairs.jsonl").write_text("three")
     (found,) = load_entries("../one/a.json")
-    assert found.pair_scores is None
+    assert found.pair_scores == ()
     assert found.remarks == (
         "../one/a.json: pairs.jsonl holds other examples by now, so it is not read",
     )
+
+
+def test_a_run_has_the_saved_examples_of_all_its_results(tmp_path: Path) -> None:
+    results = write_run(tmp_path / "run") / "results"
+    results.mkdir()
+    for name, task, facts in (
+        ("a", "STS12", {}),
+        ("b", "STS13", {}),
+        ("c", "STS13", {"split": "dev", "chosen_on": ["STS13"]}),
+    ):
+        write_sts_result(results / f"{name}.json", {task: 0.7}, **facts)
+        (results / f"{name}.pairs.jsonl").touch()
+    (run,) = load_entries(str(tmp_path / "run"))
+    assert run.pair_scores == (
+        *saved(results / "a.pairs.jsonl", results / "b.pairs.jsonl"),
+        SavedExamples(results / "c.pairs.jsonl", "-dev", ("STS13-dev",)),
+    )
+    tasks = {"a": "STS12", "b": "STS13", "c": "STS13"}
+    pairs = read_saved(run.pair_scores, lambda path: {tasks[path.name[0]]: path.name[0]})
+    assert pairs == {"STS12": "a", "STS13": "b", "STS13-dev": "c"}
 
 
 def test_saved_examples_may_be_anywhere_that_the_result_names(tmp_path: Path) -> None:
@@ -666,9 +696,9 @@ def test_saved_examples_may_be_anywhere_that_the_result_names(tmp_path: Path) ->
     path = change(write_sts_result(tmp_path / "a.json", {"STS12": 0.7}), pair_scores=str(elsewhere))
     (tmp_path / "a.predictions.jsonl").touch()
     (found,) = load_entries(str(path))
-    assert (found.pair_scores, found.predictions) == (elsewhere, None)
+    assert (found.pair_scores, found.predictions) == (saved(elsewhere), ())
     change(path, pair_scores="x" * 5000)  # no file has so long a name
-    assert load_entries(str(path))[0].pair_scores is None
+    assert load_entries(str(path))[0].pair_scores == ()
 
 
 def test_kept_results_of_other_settings_are_grouped_over_seeds(tmp_path: Path) -> None:

@@ -95,6 +95,24 @@ def test_seeds_get_a_mean_and_a_single_seed_gets_none():
     assert with_seed_means(single, {"c": "y"}) == single
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("difference", -0.00001, "0.00"),
+        ("difference", 0.00001, "0.00"),
+        ("difference", -0.0001, "-0.01"),
+        ("difference", 0.1, "+10.00"),
+        ("score", -0.00001, "0.00"),
+        ("signed", -0.0, "0"),
+        ("signed", -0.00001, "-1e-05"),
+        ("count", 0, "0"),
+        ("count", 1000, "1,000"),
+    ],
+)
+def test_what_is_shown_as_zero_has_no_sign(kind, value, shown):
+    assert Column("x", kind=kind).show(value) == shown
+
+
 def test_json_of_an_sts_result_is_complete():
     assert STS.to_json() == {
         "suite": "sts",

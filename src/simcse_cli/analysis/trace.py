@@ -1,8 +1,10 @@
 """`analyze trace`: the path of a run through alignment and uniformity, from ``metrics.jsonl``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,14 @@ import numpy as np
 
 from simcse_cli.analysis.options import TraceOptions
 from simcse_cli.analysis.presentation import Analysis, NamedSource, name_sources
-from simcse_cli.arrays import Floats, Integers
+from simcse_cli.arrays import Booleans, Floats, Integers
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.inputs import require_present
+from simcse_cli.progress import Progress
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
-from simcse_cli.results.report import Report
+from simcse_cli.results.report import Report, mean_rows
 from simcse_cli.results.runs import is_run, read_metrics, read_run_record
 
 MOST_ARROWS = 6
@@ -42,9 +45,12 @@ class Trace:
     n_dev_pairs: int | None = None
     group: str | None = None
 
-    def until(self, step: int) -> "Trace":
-        kept = self.steps <= step
+    def at(self, kept: Booleans) -> "Trace":
+        """Return the measurements that are ``kept``, ``(T,)``."""
         return replace(self, **{name: getattr(self, name)[kept] for name in _ARRAYS})
+
+    def until(self, step: int) -> "Trace":
+        return self.at(self.steps <= step)
 
     @property
     def points(self) -> Floats:
@@ -104,11 +110,13 @@ class TracedSystem:
     """What a figure draws in one colour: a run, or the mean over the seeds of a system.
 
     ``mean`` is the run itself, or the mean over the ``seeds`` at the steps that all of them
-    measured. ``deviation`` ``(T,)`` is the sample deviation (n - 1) of the dev score over seeds.
+    measured; ``shared`` are the seeds at these steps. ``deviation`` ``(T,)`` is the sample
+    deviation (n - 1) of the dev score over seeds.
     """
 
     mean: Trace
     seeds: Sequence[Trace] = ()
+    shared: Sequence[Trace] = ()
     deviation: Floats | None = None
 
 
@@ -124,16 +132,12 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
     """Return a single run as it is, or seeds with their mean at the steps that all measured."""
     if len(members) == 1:
         return TracedSystem(members[0])
-    shared = set.intersection(*(set(member.steps.tolist()) for member in members))
-    steps = np.array(sorted(shared), dtype=np.int64)
-    rows = [np.searchsorted(member.steps, steps) for member in members]
+    steps = reduce(np.intersect1d, (member.steps for member in members))
+    shared = [member.at(np.isin(member.steps, steps)) for member in members]
 
     def values(measure: str) -> Floats:
         """Return the values of all seeds at the shared steps, ``(seeds, T)``."""
-        by_seed = []
-        for member, member_rows in zip(members, rows, strict=True):
-            by_seed.append(getattr(member, measure)[member_rows])
-        return np.stack(by_seed)
+        return np.stack([getattr(member, measure) for member in shared])
 
     scores = values("dev_score")
     mean = Trace(
@@ -144,7 +148,7 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
         scores.mean(axis=0),
         members[0].n_dev_pairs,
     )
-    return TracedSystem(mean, members, scores.std(axis=0, ddof=1))
+    return TracedSystem(mean, members, shared, scores.std(axis=0, ddof=1))
 
 
 @plots.house_style()
@@ -271,18 +275,27 @@ def trace_analysis(
                 point["dev_score"] = None
             points.append(point)
 
-    # The table has one row a run: its first, last and best step.
+    # The table has one row a run, its first, last and best step, then the means over seeds.
     end_keys = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
     keys = ["run", "n_points", "last_step", *end_keys, "best_dev_score", "best_step"]
+    notes = []
     if len(traces) > 1:
         keys.append("n_on_front")
+        notes.append(
+            "on Pareto front: points of the run that no point of any run beats in both measures"
+        )
+    shown = columns(*keys)
     rows = _summaries(traces)
     systems = traced_systems(traces)
-
-    # A mean needs common steps; a system without them is missing in the figure.
-    missing = [system.mean.name for system in systems if not len(system.mean.steps)]
-    why = "is not drawn: its seeds were measured at no step in common"
-    notes = [f"{name} {why}" for name in missing]
+    means: list[dict[str, Any]] = []
+    for system in systems:
+        if system.seeds and len(system.mean.steps):
+            # The front is that of all points, so a mean has no count of its own.
+            summaries = [_summary(seed) for seed in system.shared]
+            means += mean_rows(summaries, shown, system.seeds[0].group or "")
+    if means:
+        notes.append("deviation: over the seeds (n - 1)")
+    notes += chain.from_iterable(map(_notes_on_mean, systems))
     caption = (
         "Alignment against uniformity along training, arrows in the direction of training. Large "
         "hollow marker: start; star: best dev score"
@@ -295,7 +308,7 @@ def trace_analysis(
         text="Measured on the development pairs at every evaluation of the run. Lower is better "
         "in both.",
         caption=caption,
-        tables=[Report("Alignment and uniformity along training", columns(*keys), rows, notes)],
+        tables=[Report("Alignment and uniformity along training", shown, rows + means, notes)],
         payload={"analysis": "trace", "runs": rows, "points": points},
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
         terminal_plot=lambda: plots.geometry_scatter(
@@ -313,37 +326,50 @@ def _summaries(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     start = 0
     for trace in traces:
         end = start + len(trace.steps)
-        best = trace.best
-        row = {
-            "run": trace.name,
-            "n_points": len(trace.steps),
-            "last_step": int(trace.steps[-1]),
-            "first_alignment": float(trace.alignment[0]),
-            "last_alignment": float(trace.alignment[-1]),
-            "first_uniformity": float(trace.uniformity[0]),
-            "last_uniformity": float(trace.uniformity[-1]),
-            "best_dev_score": None,
-            "best_step": None,
-            "n_on_front": int(on_front[start:end].sum()),
-        }
-        if best is not None:
-            row["best_dev_score"] = float(trace.dev_score[best])
-            row["best_step"] = int(trace.steps[best])
-        rows.append(row)
+        rows.append(_summary(trace) | {"n_on_front": int(on_front[start:end].sum())})
         start = end
     return rows
 
 
+def _summary(trace: Trace) -> dict[str, Any]:
+    best = trace.best
+    return {
+        "run": trace.name,
+        "n_points": len(trace.steps),
+        "last_step": int(trace.steps[-1]),
+        "first_alignment": float(trace.alignment[0]),
+        "last_alignment": float(trace.alignment[-1]),
+        "first_uniformity": float(trace.uniformity[0]),
+        "last_uniformity": float(trace.uniformity[-1]),
+        "best_dev_score": None if best is None else float(trace.dev_score[best]),
+        "best_step": None if best is None else int(trace.steps[best]),
+    }
+
+
+def _notes_on_mean(system: TracedSystem) -> Iterator[str]:
+    """Yield what the mean over the seeds of a system leaves out, if anything."""
+    name, steps = system.mean.name, system.mean.steps
+    if not len(steps):
+        yield f"{name} is not drawn: its seeds were measured at no step in common"
+    elif any(len(seed.steps) > len(steps) for seed in system.seeds):
+        yield f"{name}: over the steps that all seeds measured, the last is {steps[-1]:,}"
+
+
 def trace_runs(
-    runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None
+    runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
+    """Return the paths of the runs, and warn of those that are not finished."""
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
     named = name_sources(folders, labels)
     traces = [read_trace(source.path, source.label, source.group) for source in named]
-    groups = {source.label: source.group for source in named}
-    return trace_analysis(traces, options.first).with_means(groups)
+    for source in named:
+        if is_run(source.path):
+            remark = read_run_record(source.path).unfinished(source.label)
+            if remark is not None:
+                progress.warn(remark)
+    return trace_analysis(traces, options.first)
 
 
 def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:

@@ -188,7 +188,7 @@ def trace_command(
     """
     from simcse_cli.analysis.trace import trace_runs
 
-    show_analysis(lambda _: trace_runs(runs or [], options, shown.label), shown)
+    show_analysis(lambda console: trace_runs(runs or [], options, shown.label, console), shown)
 
 
 @app.command("report")

@@ -4,7 +4,7 @@ They are the settings that differ, and the examples that one entry scores better
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from simcse_cli.arrays import Floats
-from simcse_cli.comparison.entries import Entry
+from simcse_cli.comparison.entries import Entry, read_saved
+from simcse_cli.comparison.join import System
 from simcse_cli.results.columns import columns, label
 from simcse_cli.results.examples import (
     PairScores,
@@ -48,13 +49,14 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
     """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
     The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
-    right rank, 1 the opposite end. Sentences are empty if they were not saved. Tasks are left out
-    unless both models have them with the same pairs.
+    right rank, 1 the opposite end. Sentences are empty if they were not saved. Pairs whose error is
+    the same are left out, and tasks unless both models have them with the same pairs.
     """
     changes: list[Change] = []
     for task in before:
         if same_pairs(before, after, task):
-            changes += _pair_changes(task, before[task], after[task])
+            found = _pair_changes(task, before[task], after[task])
+            changes += [change for change in found if change["gain"]]
     # Choose by the size of the move, then order from gains to losses.
     largest_moves = sorted(changes, key=lambda change: -abs(change["gain"]))[:n]
     return sorted(largest_moves, key=lambda change: -change["gain"])
@@ -183,23 +185,33 @@ def setting_changes(entries: Sequence[Entry]) -> Changes:
 
 
 def example_changes(
-    saved: Sequence[tuple[Entry, Path]],
-    read: Callable[[Path], Any],
+    systems: Sequence[System],
+    read: Callable[[Path], Mapping[str, Any]],
     find: Callable[..., list[Change]],
     table: Callable[[Sequence[Change], str, str], Report],
     n: int,
 ) -> Changes:
-    """Return the ``n`` examples that changed most between two entries.
+    """Return the ``n`` examples that changed most from the first system, the baseline, to the last.
 
-    ``saved`` holds entries with their files of examples; the first entry (the baseline) and the
-    last one are compared. ``read`` reads such a file, ``find`` returns the changes between two of
-    them, and ``table`` makes a table of the changes.
+    They are those of one seed: the first that both systems have and whose examples changed. If the
+    systems share no seed, they are of the first entry of each. ``read`` reads a file of examples,
+    ``find`` returns the changes between those of two entries, and ``table`` makes a table of the
+    changes.
     """
-    if len(saved) < 2 or n == 0:
+    if len(systems) < 2 or n == 0:
         return [], None
-    (before, before_path), *_, (after, after_path) = saved
-    changes = find(read(before_path), read(after_path), n=n)
-    return changes, table(changes, before.label, after.label)
+    baseline, *_, last = systems
+    same_seed = [
+        (before, after)
+        for before, after in product(baseline.members, last.members)
+        if before[0].seed is not None and before[0].seed == after[0].seed
+    ]
+    pairs = same_seed or [(baseline.members[0], last.members[0])]
+    for (before, before_files), (after, after_files) in pairs:
+        changes = find(read_saved(before_files, read), read_saved(after_files, read), n=n)
+        if changes:
+            return changes, table(changes, before.label, after.label)
+    return [], None
 
 
 def pairs_table(changes: Sequence[Change], before: str, after: str) -> Report:

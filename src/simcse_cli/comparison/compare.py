@@ -88,14 +88,14 @@ def _changes(
     n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
     settings, settings_table = changes.setting_changes(comparison.entries)
     pairs, pairs_table = changes.example_changes(
-        comparison.saved("pair_scores"),
+        comparison.systems("pair_scores"),
         read_pair_scores,
         changes.changed_pairs,
         changes.pairs_table,
         n_examples,
     )
     predictions, predictions_table = changes.example_changes(
-        comparison.saved("predictions"),
+        comparison.systems("predictions"),
         read_predictions,
         changes.changed_predictions,
         changes.predictions_table,

@@ -3,7 +3,7 @@
 Every run folder, result file and published row becomes an ``Entry``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -92,6 +92,30 @@ class ScoredData:
 
 
 @dataclass(frozen=True)
+class SavedExamples:
+    """A file of scored pairs or predicted classes.
+
+    A task in it, with the ``suffix`` of its split, is a measure, as in the scores. ``chosen`` are
+    the measures whose examples were used to choose the model.
+    """
+
+    path: Path
+    suffix: str = ""
+    chosen: tuple[str, ...] = ()
+
+
+def read_saved(
+    files: Sequence[SavedExamples], read: Callable[[Path], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the examples in files, by measure; if two files have a measure, the first decides."""
+    examples: dict[str, Any] = {}
+    for file in files:
+        for task, found in read(file.path).items():
+            examples.setdefault(task + file.suffix, found)
+    return examples
+
+
+@dataclass(frozen=True)
 class Entry:
     """One line of a comparison.
 
@@ -102,13 +126,12 @@ class Entry:
         intervals: both ends of the 95% interval, by measure.
         deviations: if the entry is a mean, the deviation over its members, by measure.
         members: if the entry is a mean, the labels of the entries that it summarises.
-        pair_scores: file of scored pairs.
-        predictions: file of predicted classes.
+        pair_scores: files of scored pairs.
+        predictions: files of predicted classes.
         data: the data that were scored, by measure; for some measures they are not known.
         cost: hardware, memory and time of a run.
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
-        chosen_pairs: tasks of ``pair_scores`` whose pairs were used to choose the model.
         folder: folder of the run that the entry belongs to.
         variant: name of the result file if it was measured under other settings than the run.
     """
@@ -123,13 +146,12 @@ class Entry:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     deviations: Mapping[str, float] = field(default_factory=dict)
     members: tuple[str, ...] = ()
-    pair_scores: Path | None = None
-    predictions: Path | None = None
+    pair_scores: tuple[SavedExamples, ...] = ()
+    predictions: tuple[SavedExamples, ...] = ()
     data: Mapping[str, ScoredData] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
-    chosen_pairs: tuple[str, ...] = ()
     folder: str = ""
     variant: str = ""
 
@@ -160,13 +182,12 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         config=a.config or b.config,
         seed=b.seed if a.seed is None else a.seed,
         intervals={**a.intervals, **b.intervals},
-        pair_scores=a.pair_scores or b.pair_scores,
-        predictions=a.predictions or b.predictions,
+        # Two results may name one file.
+        pair_scores=tuple(dict.fromkeys(a.pair_scores + b.pair_scores)),
+        predictions=tuple(dict.fromkeys(a.predictions + b.predictions)),
         data={**a.data, **b.data},
         remarks=a.remarks + b.remarks,
         chosen_on=a.chosen_on + b.chosen_on,
-        # The tasks that chose the model are those of the part whose pair scores are kept.
-        chosen_pairs=b.chosen_pairs if a.pair_scores is None else a.chosen_pairs,
         folder=a.folder or b.folder,
     )
 
@@ -306,8 +327,9 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     remarks = []
     if record.pooler is not None:
         settings["pooler"] = record.pooler
-    if record.status not in runs.DONE:
-        remarks.append(f"{label} is {record.status}, step {record.step} of {record.total_steps}")
+    unfinished = record.unfinished(label)
+    if unfinished is not None:
+        remarks.append(unfinished)
     if record.chosen_on_test and record.best_score is not None:
         remarks.append(f"{label} was chosen on test data: {', '.join(record.chosen_on_test)}")
 
@@ -546,8 +568,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         settings,
         intervals=intervals,
         remarks=tuple(remarks),
-        chosen_on=tuple(name + suffix for name in result.chosen_on),
-        chosen_pairs=result.chosen_on,  # the names that tasks have in ``pair_scores``
+        chosen_on=_chosen(result),
         data={name: data for name, data in _data(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,
@@ -568,6 +589,11 @@ def _compared_settings(recorded: Mapping[str, Any]) -> dict[str, str]:
 
 def _split_suffix(result: SuiteResult) -> str:
     return "" if result.split == "test" else f"-{result.split}"
+
+
+def _chosen(result: SuiteResult) -> tuple[str, ...]:
+    """Return the measures of a result whose examples were used to choose the model."""
+    return tuple(name + _split_suffix(result) for name in result.chosen_on)
 
 
 def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
@@ -636,15 +662,15 @@ def _data(result: SuiteResult) -> dict[str, ScoredData]:
 
 def _find_saved(
     result: SuiteResult, source: str, suite: str, key: str, ending: str, remarks: list[str]
-) -> Path | None:
-    """Return the file of examples of a result, or None if there is none.
+) -> tuple[SavedExamples, ...]:
+    """Return the file of examples of a result, if there is one.
 
     The result names the file under ``key``. If this file is missing, ``NAME.ENDING.jsonl`` beside
     the result ``NAME.json`` is tried. A file of other examples than the result records is passed
     over, with a remark. A result of another suite than ``suite`` has no such file.
     """
     if result.suite != suite:
-        return None
+        return ()
     folder = Path(source).parent
     candidates = [folder / f"{Path(source).stem}.{ending}.jsonl"]
     named = result.figures.get(key)
@@ -657,8 +683,8 @@ def _find_saved(
             if not path.is_file():
                 continue
             if recorded in (None, sha256_file(path)):
-                return path
+                return (SavedExamples(path, _split_suffix(result), _chosen(result)),)
             has_changed = True
     if has_changed:
         remarks.append(f"{source}: {named} holds other examples by now, so it is not read")
-    return None
+    return ()

@@ -6,14 +6,14 @@ To join means to merge parts, add means of repetitions and take averages over th
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, takewhile
+from itertools import chain, compress, takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from simcse_cli.arrays import Booleans, Floats
-from simcse_cli.comparison.entries import Entry, EntryKind, ScoredData, join_parts
+from simcse_cli.comparison.entries import Entry, EntryKind, SavedExamples, ScoredData, join_parts
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
@@ -35,7 +35,7 @@ def _dev(*names: str) -> tuple[str, ...]:
     return tuple(name + DEV_SUFFIX for name in names)
 
 
-_AVERAGES = {
+AVERAGES = {
     AVERAGE: STS_TASKS,
     AVERAGE + DEV_SUFFIX: _dev(*STS_TASKS),
     TRANSFER_AVERAGE: TRANSFER_TASKS,
@@ -95,13 +95,13 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """A system to test. Its ``members`` are one entry for each seed, with a file of examples.
+    """A system to test. Its ``members`` are one entry for each seed, with its files of examples.
 
-    ``n_seeds`` also counts the seeds without such a file, which are not among the ``members``.
+    ``n_seeds`` also counts the seeds without such files, which are not among the ``members``.
     """
 
     label: str
-    members: tuple[tuple[Entry, Path], ...]
+    members: tuple[tuple[Entry, Sequence[SavedExamples]], ...]
     n_seeds: int = 1
 
     @property
@@ -118,8 +118,8 @@ class System:
     def chosen_pairs(self) -> list[str]:
         """The tasks whose pairs were used to choose the model of a seed, and so do not test it."""
         tasks: list[str] = []
-        for entry, _ in self.members:
-            tasks += entry.chosen_pairs
+        for _, files in self.members:
+            tasks += chain.from_iterable(file.chosen for file in files)
         return list(dict.fromkeys(tasks))
 
     def in_order_of(self, other: "System") -> tuple["System", bool]:
@@ -127,7 +127,7 @@ class System:
 
         If they have, this system gets its seeds in the order of the other system's seeds.
         """
-        by_seed = {entry.seed: (entry, path) for entry, path in self.members}
+        by_seed = {entry.seed: (entry, files) for entry, files in self.members}
         seeds = [entry.seed for entry, _ in other.members]
         # Seeds are paired only if each one is known and occurs once on both sides.
         are_unique = len(by_seed) == len(self.members) == len(seeds)
@@ -201,17 +201,19 @@ class Comparison:
             )
         return ToleranceCheck(self.reference.label, tolerance, n_checked, outside)
 
-    def saved(self, kind: Literal["pair_scores", "predictions"]) -> list[tuple[Entry, Path]]:
-        """Return the entries with a file of single examples, the baseline of the tests first.
+    def saved(
+        self, kind: Literal["pair_scores", "predictions"]
+    ) -> list[tuple[Entry, tuple[SavedExamples, ...]]]:
+        """Return the entries with files of single examples, the baseline of the tests first.
 
         The baseline is the reference of the comparison if its examples were saved, else the first
         entry with saved examples.
         """
         with_examples = []
         for entry in self.entries:
-            path = getattr(entry, kind)
-            if path:
-                with_examples.append((entry, path))
+            files = getattr(entry, kind)
+            if files:
+                with_examples.append((entry, files))
         # False sorts before True, so the reference comes first; the others keep their order.
         return sorted(with_examples, key=lambda item: item[0] is not self.reference)
 
@@ -243,10 +245,10 @@ class Comparison:
                 n_seeds[entry.label] = len(entry.members)
 
         # An entry without a mean is a system by itself.
-        members_of: dict[str, list[tuple[Entry, Path]]] = {}
-        for entry, path in self.saved(kind):
+        members_of: dict[str, list[tuple[Entry, tuple[SavedExamples, ...]]]] = {}
+        for entry, files in self.saved(kind):
             system_label = mean_of.get(entry.label, entry.label)
-            members_of.setdefault(system_label, []).append((entry, path))
+            members_of.setdefault(system_label, []).append((entry, files))
         systems = []
         for system_label, members in members_of.items():
             systems.append(System(system_label, tuple(members), n_seeds.get(system_label, 1)))
@@ -379,7 +381,7 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
     # The common start cannot go beyond the shortest label, where ``zip`` stops.
     common = takewhile(lambda letters: len(set(letters)) == 1, zip(*plain, strict=False))
     start = "".join(letters[0] for letters in common)
-    name = re.sub(r"[-_. /]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
+    name = re.sub(r"[-_. ,/]*(seed|run)?[-_. /=]*$", "", start) or plain[0]
     return name + ending
 
 
@@ -609,7 +611,7 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     An average is left out if no entry with that average has scores of its tasks.
     """
     tasks_of = {}
-    for average, tasks in _AVERAGES.items():
+    for average, tasks in AVERAGES.items():
         measured = measures_of(entry for entry in entries if average in entry.scores)
         members = [task for task in tasks if task in measured]
         if members:
@@ -621,7 +623,7 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     """Return the entries with averages over the same tasks, and a warning for each change."""
     levelled = list(entries)
     warnings: list[str] = []
-    for average, tasks in _AVERAGES.items():
+    for average, tasks in AVERAGES.items():
         all_tasks = frozenset(tasks)
         averaged = [entry for entry in levelled if average in entry.scores]
         # The tasks of each entry, as a set of sets; an empty one if an entry has only the average.

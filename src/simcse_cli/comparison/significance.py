@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simcse_cli.comparison.entries import Entry
-from simcse_cli.comparison.join import Comparison, System
+from simcse_cli.comparison.entries import Entry, read_saved
+from simcse_cli.comparison.join import AVERAGES, Comparison, System
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
@@ -119,7 +119,7 @@ class _Suite:
     test: Callable[[Mapping[str, Any], Entry, bool], Tests]
 
     def seeds_of(self, system: System) -> Seeds:
-        return [self.read(path) for _, path in system.members]
+        return [read_saved(files, self.read) for _, files in system.members]
 
 
 def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
@@ -151,7 +151,7 @@ def _tests_of(
     shared = suite.share(suite.seeds_of(ordered), baseline_examples)
     if not shared:
         progress.warn(
-            f"{candidate.label} and {baseline.label} share no task with the same examples: "
+            f"{candidate.label} and {baseline.label} have no saved scores of the same examples: "
             "not tested"
         )
     baseline_entry, _ = baseline.members[0]
@@ -167,9 +167,12 @@ def _tests_of(
     if not shared:
         return []
 
-    tests, test_of_mean = suite.test(shared, baseline_entry, by_seed)
-    if len(tests) > 1:
-        tests[suite.average] = test_of_mean
+    tests: dict[str, PairedTest] = {}
+    for average, tasks in _by_average(shared, suite.average).items():
+        found, test_of_mean = suite.test(tasks, baseline_entry, by_seed)
+        tests |= found
+        if len(found) > 1:
+            tests[average] = test_of_mean
     task_tests = []
     for name, test in tests.items():
         sample = shared.get(name)
@@ -178,6 +181,23 @@ def _tests_of(
             TaskTest(suite.name, candidate.label, baseline.label, name, test, discordance)
         )
     return task_tests
+
+
+def _by_average(shared: Mapping[str, Any], own_average: str) -> dict[str, dict[str, Any]]:
+    """Return the tasks by the average that they are a part of, that of the test sets last.
+
+    Tasks that are in no average, such as files of the user, have a mean, called ``own_average``,
+    only if there are no others.
+    """
+    own = dict(shared)
+    groups: dict[str, dict[str, Any]] = {}
+    for average, tasks in AVERAGES.items():
+        parts = {name: own.pop(name) for name in shared if name in tasks}
+        if parts:
+            groups[average] = parts
+    if not groups:
+        return {own_average: own}
+    return {name: {name: task} for name, task in own.items()} | dict(reversed(groups.items()))
 
 
 def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:

@@ -47,9 +47,9 @@ class Column:
 
     The kind says how a value is shown. A ``score`` is a fraction, shown x100 with two decimals; a
     ``difference`` is shown like a score, always with a sign. A ``number`` has four significant
-    digits; a ``signed`` number also has its sign. A ``count`` has thousands separators, and
-    ``seconds`` have one decimal. None is shown as a dash. If a row also has a value under
-    ``deviation_key``, the cell is ``value ± deviation``.
+    digits; a ``signed`` number also has its sign. What is shown as zero has no sign. A ``count``
+    has thousands separators, and ``seconds`` have one decimal. None is shown as a dash. If a row
+    also has a value under ``deviation_key``, the cell is ``value ± deviation``.
     """
 
     key: str
@@ -71,7 +71,9 @@ class Column:
             return str(value)
         if self.kind in ("score", "difference"):
             value = 100 * value
-        return format(value, _FORMATS[self.kind])
+        shown = format(value, _FORMATS[self.kind])
+        is_zero = not shown.strip("+-0.")
+        return shown.lstrip("+-") if is_zero else shown
 
 
 @dataclass

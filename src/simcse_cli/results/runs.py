@@ -162,6 +162,12 @@ class RunRecord:
             label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)
         ]
 
+    def unfinished(self, label: str) -> str | None:
+        """Return a remark if the run, which has this label, is not complete; None if it is."""
+        if self.status in DONE:
+            return None
+        return f"{label} is {self.status}, step {self.step} of {self.total_steps}"
+
     @property
     def batches(self) -> Batches:
         """How batches treat rows that share a text."""
