@@ -96,8 +96,8 @@ def _iter_rows(
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
     for number, cells in table.rows(*roles, beside=(*beside, *labels)):
         if labels:
-            *cells, cell = cells
-            label = cell_text(cell)
+            label = cell_text(cells[-1])
+            cells = cells[:-1]
             if not table.reading.roles.is_pair(label):
                 other_labels[label] += 1
                 continue
