@@ -33,7 +33,7 @@ from simcse_cli.training import launch
 from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
-from simcse_cli.training.record import run_report
+from simcse_cli.training.record import require_same_files, run_report
 from simcse_cli.training.seeds import ManyRuns, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
@@ -125,6 +125,9 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
 
     # Train; a run that is stopped says how to continue it.
+    earlier = None
+    if options.resume and runs.is_run(run_dir):
+        earlier = runs.read_run_record(run_dir)
     try:
         record = request.run_one(config, run_dir)
     except launch.Stopped as stop:
@@ -140,7 +143,11 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if processes.is_launched():
         return None
     kind = "model" if record.best_score is None else "best model"
-    progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
+    place = f"{kind}: {run_dir / 'model'}"
+    if record == earlier:
+        progress.info(f"{run_dir} is complete already ({place})")
+    else:
+        progress.info(f"wrote {run_dir} ({place})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
@@ -246,8 +253,9 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume``, a complete run is left unchanged unless its length is to change. ``on_step``
-    and ``on_eval`` are called on the first process only.
+    With ``resume``, a complete run is left unchanged unless its length is to change, and is refused
+    if a file that it has read has changed. ``on_step`` and ``on_eval`` are called on the first
+    process only.
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
@@ -265,6 +273,7 @@ def train_run(
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
         if earlier is not None and _is_complete(earlier, config, run_dir):
+            require_same_files(run_dir, earlier)
             return earlier if is_first else None
         # Without a saved state the run starts again, and may have another kind of batches.
         resumed_batches = None
