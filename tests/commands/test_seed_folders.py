@@ -60,7 +60,10 @@ def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(
         assert get(found["deviation"]) == pytest.approx(stdev(values))
     assert found["tasks"]["STS12"]["n_pairs"] == single[0]["tasks"]["STS12"]["n_pairs"]
     assert {"ci", "model_digest", "pair_scores"}.isdisjoint(found | found["tasks"]["STS12"])
-    assert (tmp_path / "pairs.seed-2.jsonl").is_file()
+    for seed in (1, 2):
+        assert f"wrote {tmp_path / f'pairs.seed-{seed}.jsonl'}\n" in outcome.stderr
+        assert (tmp_path / f"pairs.seed-{seed}.jsonl").is_file()
+    assert f"next: simcse compare {runs}\n" in outcome.stderr
 
     for item in (runs, output):
         entries = result_of(invoke("compare", f"ours={item}", "--format", "json"))["entries"]

@@ -51,7 +51,7 @@ def eval_sts(
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
-        payload |= saved_facts("pair_scores", options.save_scores)
+        payload |= saved_facts("pair_scores", options.save_scores, progress)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
     # A second metric of a protocol gets a table of its own, under the same aggregation.
