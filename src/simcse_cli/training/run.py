@@ -4,7 +4,7 @@ import gc
 import itertools
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -418,23 +418,21 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
     # What is given now must agree with the record. The length may change if no learning rate
     # depends on it.
     given = recipes.environment_settings() | typed
-    lengths = {}
-    for name, value in given.items():
-        if getattr(config, name) == value:
-            continue
-        if name in typed:
-            place = f"{flag(TrainConfig, name)} {value}"
-            hint = "leave the flag out to continue the run, or start another with a new -o"
-        else:
-            variable = recipes.ENVIRONMENT_PREFIX + name.upper()
-            place = f"{variable}={value}"
-            hint = f"unset {variable} to continue the run, or start another with a new -o"
-        if name not in ("max_steps", "epochs"):
-            raise ConfigError(
-                f"{place} differs from the run in {resumed}, which has {getattr(config, name)}",
-                hint=hint,
-            )
+    changed = {name: value for name, value in given.items() if getattr(config, name) != value}
+    lengths = {name: value for name, value in changed.items() if name in ("max_steps", "epochs")}
+    others = [name for name in changed if name not in lengths]
+    if others:
+        places = ", ".join(_place(name, changed[name], typed) for name in others)
+        differ = "differs" if len(others) == 1 else "differ"
+        values = ", ".join(str(getattr(config, name)) for name in others)
+        raise ConfigError(
+            f"{places} {differ} from the run in {resumed}, which has {values}",
+            hint=_how_to_continue(others, typed),
+        )
+    for name, value in lengths.items():
+        place = _place(name, value, typed)
         if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
+            hint = _how_to_continue([name], typed)
             raise ConfigError(
                 f"{place}: the learning rates of the run in {resumed} depend on its length "
                 f"(--schedule {config.schedule}, --warmup {config.warmup:g})",
@@ -444,8 +442,30 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
             raise ConfigError(
                 f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
             )
-        lengths[name] = value
     return replace(config, **lengths)
+
+
+def _place(name: str, value: object, typed: Settings) -> str:
+    """Return a setting as it was given, by a flag or in the environment."""
+    if name in typed:
+        return f"{flag(TrainConfig, name)} {value}"
+    return f"{_variable(name)}={value}"
+
+
+def _variable(name: str) -> str:
+    return recipes.ENVIRONMENT_PREFIX + name.upper()
+
+
+def _how_to_continue(names: Sequence[str], typed: Settings) -> str:
+    """Return a hint on how to resume a run that has other values of these settings."""
+    variables = [_variable(name) for name in names if name not in typed]
+    n_flags = len(names) - len(variables)
+    ways = []
+    if n_flags:
+        ways.append("leave the flag out" if n_flags == 1 else "leave the flags out")
+    if variables:
+        ways.append(f"unset {' '.join(variables)}")
+    return f"{' and '.join(ways)} to continue the run, or start another with a new -o"
 
 
 def train_files(config: TrainConfig) -> list[str]:
