@@ -205,15 +205,15 @@ def test_rate_and_time_left_leave_out_the_first_work(capsys, monkeypatch):
     ]
 
 
-def test_a_task_that_gives_the_rate_of_its_work_has_no_other(capsys, monkeypatch):
+def test_a_task_that_gives_the_rate_of_its_work_has_no_other_until_its_end(capsys, monkeypatch):
     clock(monkeypatch, [0.0, 10.0, 20.0, 40.0])
     with Console().task("training", 40) as task:
-        task.update(rate="64 sentences/s")
+        task.update(loss="0.5", rate="64 sentences/s")
         task.advance()
         task.advance(9)
     assert capsys.readouterr().err.splitlines() == [
-        "training: 10 of 40 (25%), 33 s left, rate 64 sentences/s",
-        "training: 10 in 40 s, rate 64 sentences/s",
+        "training: 10 of 40 (25%), 33 s left, loss 0.5, rate 64 sentences/s",
+        "training: 10 in 40 s, loss 0.5",
     ]
 
 

@@ -130,8 +130,17 @@ def test_eval_names_compare_and_it_works(invoke, tiny_model_dir, sts_folder, tmp
     call += ("--tasks", "STS12,STS13")
     assert "-o FILE.json" in invoke(*call).stderr
     (command,) = next_commands(invoke(*call, "-o", tmp_path / "r.json").stderr)
-    assert invoke(*shlex.split(command)[1:]).exit_code == 0
+    shown = invoke(*shlex.split(command)[1:])
+    assert shown.exit_code == 0
+    assert "simcse.5: SimCSE-BERT-base (unsupervised)" in shown.stdout
     assert next_commands(invoke(*call, "-f", "csv").stderr) == []
+    # Nothing published stands beside the user's own pairs.
+    pairs = tmp_path / "own.csv"
+    pairs.write_text("left,right,score\nabc,abd,2\naab,aac,3\nxyz,abc,1\n")
+    own = (*call[:6], "--pair-file", pairs, "-o", tmp_path / "own.json")
+    outcome = invoke(*own)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert next_commands(outcome.stderr) == []
 
 
 @pytest.mark.parametrize(

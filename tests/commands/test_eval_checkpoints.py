@@ -86,7 +86,9 @@ def test_table_marks_best_and_model(evaluate):
 
 
 def test_scores_on_test_sets_come_with_a_note(evaluate):
-    assert "choose a checkpoint by --split dev" in evaluate("sts", "--tasks", "STS12").stdout
+    outcome = evaluate("sts", "--tasks", "STS12")
+    assert "choose a checkpoint by --split dev" in outcome.stdout
+    assert "simcse compare" not in outcome.stderr  # which shows no scores of checkpoints
 
 
 def test_transfer_along_a_run_is_that_of_its_models(evaluate, invoke, run, senteval):

@@ -76,6 +76,11 @@ def test_short_task_names_and_dev_split(invoke, sts_folder, tiny_model_dir):
         (("--tasks", "STS99"), 2, "unknown task"),
         (("--aggregation", "median"), 2, "wmean"),
         (("--split", "half"), 2, "train, dev, test"),
+        (
+            ("--tasks", "STS12", "--split", "dev"),
+            2,
+            "--split: no dev set of STS12, need one of STSBenchmark, SICKRelatedness",
+        ),
         (("--data-dir", "/nowhere"), 1, "/nowhere does not exist"),
         (("--config", "/nowhere.yaml"), 1, "neither a YAML file"),
     ],

@@ -83,6 +83,7 @@ def test_no_cache_keeps_nothing(evaluate, tmp_path, monkeypatch):
 def test_ci_and_saved_scores_agree_with_the_accuracies(evaluate, tmp_path):
     saved = tmp_path / "predictions.jsonl"
     outcome = evaluate("--tasks", "CR,TREC", "--ci", "--save-scores", saved, "--format", "json")
+    assert f"wrote {saved}\n" in outcome.stderr
     record = json.loads(outcome.stdout)
     rows = [json.loads(line) for line in saved.read_text().splitlines()]
     for name, task in record["tasks"].items():

@@ -60,7 +60,10 @@ def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(
         assert get(found["deviation"]) == pytest.approx(stdev(values))
     assert found["tasks"]["STS12"]["n_pairs"] == single[0]["tasks"]["STS12"]["n_pairs"]
     assert {"ci", "model_digest", "pair_scores"}.isdisjoint(found | found["tasks"]["STS12"])
-    assert (tmp_path / "pairs.seed-2.jsonl").is_file()
+    for seed in (1, 2):
+        assert f"wrote {tmp_path / f'pairs.seed-{seed}.jsonl'}\n" in outcome.stderr
+        assert (tmp_path / f"pairs.seed-{seed}.jsonl").is_file()
+    assert f"next: simcse compare {runs}\n" in outcome.stderr
 
     for item in (runs, output):
         entries = result_of(invoke("compare", f"ours={item}", "--format", "json"))["entries"]
@@ -78,6 +81,27 @@ def test_eval_of_seeds_gives_mean_and_deviation_and_compare_reads_them(
     table = invoke("eval", "sts", "--model", runs, *suite[:-1], "table").stdout
     assert f"{runs} (mean of 2)" in table
     assert "  deviation" in table
+
+
+def test_runs_that_are_not_complete_or_keep_the_untrained_model_are_told(
+    invoke, runs, sts_folder, tmp_path
+):
+    third = write_run(runs / "seed-3", seed=3, best_step=0, status="interrupted")
+    build_tiny_model(third / "model", seed=3)
+    suite = ("--data-dir", sts_folder, "--pooler", "avg", "--tasks", "STSBenchmark")
+    of_seeds = invoke("eval", "sts", "--model", runs, *suite).stderr
+    assert "warning: 1 of 3 seeds of " in of_seeds
+    assert f"{runs} keeps the untrained model (best at step 0)\n" in of_seeds
+    unfinished = f"warning: {third} is interrupted, step 20 of 20\n"
+    assert of_seeds.count(unfinished) == 1
+    of_one = invoke("eval", "sts", "--model", third, *suite).stderr
+    assert f"warning: {third} keeps the untrained model (best at step 0)\n" in of_one
+    assert unfinished in of_one
+    (tmp_path / "lines.txt").write_text("a line\nanother line\n")
+    encode = ("encode", tmp_path / "lines.txt", "--pooler", "avg", "-o")
+    assert unfinished in invoke(*encode, tmp_path / "3.npy", "--model", third).stderr
+    complete = invoke(*encode, tmp_path / "1.npy", "--model", runs / "seed-1").stderr
+    assert "warning" not in complete
 
 
 def entries_of(invoke, item):

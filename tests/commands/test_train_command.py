@@ -122,8 +122,25 @@ def test_resume_refuses_other_settings(invoke, corpus, tiny_model_dir, tmp_path,
     assert "--lr 0.001 differs" in outcome.stderr
     monkeypatch.setenv("SIMCSE_TEMPERATURE", "0.1")
     assert "SIMCSE_TEMPERATURE=0.1 differs from the run" in invoke(*command, "--resume").stderr
+    several = invoke(*command, "--resume", "--lr", "1e-3", "--warmup", 0.2).stderr
+    places = "SIMCSE_TEMPERATURE=0.1, --lr 0.001, --warmup 0.2"
+    assert (
+        f"{places} differ from the run in {tmp_path / 'run'}, which has None, 3e-05, 0.0\n"
+        in several
+    )
+    assert "leave the flags out and unset SIMCSE_TEMPERATURE to continue the run" in several
     monkeypatch.delenv("SIMCSE_TEMPERATURE")
-    assert invoke(*command, "--resume").exit_code == 0
+
+    # A complete run is left as it is, unless a file that it has read has changed.
+    outcome = invoke(*command, "--resume")
+    assert outcome.exit_code == 0
+    model = tmp_path / "run" / "model"
+    assert f"{tmp_path / 'run'} is complete already (model: {model})" in outcome.stderr
+    assert "wrote" not in outcome.stderr
+    corpus.write_text(corpus.read_text() + "one more line\n")
+    outcome = invoke(*command, "--resume")
+    assert outcome.exit_code == 1
+    assert f"{corpus} has changed since the run in {tmp_path / 'run'} was trained" in outcome.stderr
 
 
 def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir, tmp_path):

@@ -134,3 +134,23 @@ def test_checkpoint_without_a_task_is_not_the_best(tmp_path, monkeypatch):
     )
     assert outcome.payload["best_step"] == 20
     assert "no score of STS13 in step 10: it cannot be the best" in outcome.reports[0].notes
+
+
+@pytest.mark.parametrize(
+    ("tasks", "sets", "has_test_note", "has_own_note"),
+    [
+        (("STS12",), "test sets", True, False),
+        (("mine",), "own pairs", False, True),
+        (("STS12", "mine"), "test sets", True, True),
+    ],
+)
+def test_checkpoints_on_pairs_of_the_user_are_not_called_test_sets(
+    tasks, sets, has_test_note, has_own_note
+):
+    result = sts_result(dict.fromkeys(tasks, 0.5))
+    result = replace(result, settings={**result.settings, "split": "test"})
+    table = sts_checkpoints([result], "r/u")
+    assert f"STS along r/u, {sets}: " in table.title
+    assert any("--split dev" in note for note in table.notes) == has_test_note
+    own = "mine: pairs that choose a checkpoint are no test of it"
+    assert any(own in note for note in table.notes) == has_own_note

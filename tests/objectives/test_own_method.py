@@ -99,7 +99,10 @@ def test_a_run_records_resumes_and_needs_the_name_again(folder, invoke, tiny_mod
     file.write_text(text + "\n")
     changed = invoke(*resumed, *MARGIN[:2])
     assert "margin.py has changed since the run in cut started" in changed.stderr
+    complete = ["train", "-o", "whole", "--resume", *MARGIN[:2]]
+    assert "margin.py has changed since the run in whole was trained" in invoke(*complete).stderr
     file.write_text(text)
+    assert "whole is complete already" in invoke(*complete).stderr
     assert invoke(*resumed, *MARGIN[:2]).exit_code == 0
     constant = run_of(tiny_model_dir, *MARGIN, "-o", "constant", "--schedule", "constant")
     assert invoke(*constant).exit_code == 0

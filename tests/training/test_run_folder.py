@@ -517,6 +517,12 @@ def test_a_second_interrupt_says_what_is_kept(settings, stopped, monkeypatch, in
     )
 
 
+def test_the_last_line_of_progress_counts_the_steps_of_this_call(stopped, invoke):
+    outcome = invoke("train", "-o", stopped, "--resume")
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "\ntraining simcse-unsup, steps 2 to 2: 1 in " in outcome.stderr
+
+
 def test_the_record_says_what_a_run_was_computed_on_and_took(settings, stopped):
     before = read_run_record(stopped)
     assert before.started is not None

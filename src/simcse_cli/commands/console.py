@@ -65,7 +65,8 @@ class _PlainTask:
     """A task without a terminal: it prints lines, less and less often, and a final line.
 
     Before the final line, the rate leaves out the work of the first call of ``advance``, which may
-    include the start of libraries or the steps of an earlier run.
+    include the start of libraries. The final line has no rate in the task's own unit, since that
+    is the rate of its last work.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -108,6 +109,7 @@ class _PlainTask:
     def end(self) -> None:
         elapsed = time.monotonic() - self._started
         summary = _summary(self._description, self._done, elapsed, has_rate=self._has_rate())
+        self._fields.pop(RATE, None)
         self._console.info(summary + self._values())
 
     def _has_rate(self) -> bool:

@@ -7,9 +7,11 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
-from simcse_cli.results.runs import is_run
-from simcse_cli.settings.choices import OutputFormat
+from simcse_cli.results.runs import is_run, seed_runs
+from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, OutputFormat
 
+_PUBLISHED = {"sts": (STS_TASKS, "simcse.5"), "transfer": (TRANSFER_TASKS, "simcse.E.1")}
+"""The tasks of a suite that are published, and the table of their scores."""
 app = typer.Typer(
     name="eval",
     no_args_is_help=True,
@@ -83,9 +85,15 @@ def _show(
     if outcome is None:
         return
     out.show(outcome)
-    if is_run(encoder.model):
+    # ``compare`` reads the results that runs keep, but not those of checkpoints.
+    if options.checkpoints:
+        return
+    if is_run(encoder.model) or seed_runs(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
-    elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
-        console.next_step("simcse", "compare", out.output)
+    elif out.output is not None:
+        published = _PUBLISHED.get(outcome.payload["suite"])
+        is_json = out.fmt in (OutputFormat.TABLE, OutputFormat.JSON)
+        if is_json and published is not None and set(published[0]) & set(outcome.payload["tasks"]):
+            console.next_step("simcse", "compare", out.output, "--against", published[1])
     elif out.fmt is OutputFormat.TABLE:
         console.info("save the result with -o FILE.json for `simcse compare FILE.json`")

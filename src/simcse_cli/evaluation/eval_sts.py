@@ -19,7 +19,7 @@ from simcse_cli.results.examples import saved_facts, write_pair_scores
 from simcse_cli.results.report import Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import pairs_that_chose
-from simcse_cli.settings.choices import Metric
+from simcse_cli.settings.choices import STS_TASKS, Metric
 
 
 def eval_sts(
@@ -51,7 +51,7 @@ def eval_sts(
     payload = result.to_json()
     if options.save_scores is not None:
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
-        payload |= saved_facts("pair_scores", options.save_scores)
+        payload |= saved_facts("pair_scores", options.save_scores, progress)
     keep_in_run(encoder, payload, progress)
     reports = [sts_report(result)]
     # A second metric of a protocol gets a table of its own, under the same aggregation.
@@ -203,10 +203,17 @@ def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first = results[0]
     settings = first.settings
     notes = [*first.missing_notes(), "best: highest average"]
-    if first.split == "test":
+    own = [name for name in first.tasks if name not in STS_TASKS]
+    sets = f"{first.split} sets" if len(own) < len(first.tasks) else "own pairs"
+    if sets == "test sets":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
+    if own:
+        notes.append(
+            f"{', '.join(own)}: pairs that choose a checkpoint are no test of it, so keep others "
+            "for its final score"
+        )
     return Report(
-        f"STS along {run}, {first.split} sets: {settings['metric']} x100, aggregation "
+        f"STS along {run}, {sets}: {settings['metric']} x100, aggregation "
         f"{settings['aggregation']}",
         columns(*first.tasks, AVERAGE, kind="score"),
         [result.row for result in results],

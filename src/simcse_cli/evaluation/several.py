@@ -23,7 +23,7 @@ from simcse_cli.results.report import (
     with_seed_means,
 )
 from simcse_cli.results.result import SuiteResult
-from simcse_cli.results.runs import is_run, seed_runs
+from simcse_cli.results.runs import is_run, read_run_record, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
 _AVERAGES = ("average", "average_dev", "categories", "n_scored")
@@ -58,6 +58,7 @@ def evaluate_each_seed(
     runs: dict[int, Path] = {}
     if encoder.has_model:
         runs = seed_runs(encoder.model)
+        _warn_of_untrained(encoder.model, list(runs.values()), progress)
     if not runs:
         return evaluate(encoder, options)
     folders = list(runs.values())
@@ -82,6 +83,19 @@ def evaluate_each_seed(
             return None  # only sentences were written, whatever the seed
         outcomes[seed] = outcome
     return _all_seeds(encoder.model, folders, outcomes, progress)
+
+
+def _warn_of_untrained(model: str, seeds: Sequence[Path], progress: Progress) -> None:
+    """Warn if training did not improve a run, or some of its seeds, so that it keeps its start."""
+    folders = seeds or [Path(model)]
+    n_untrained = 0
+    for folder in folders:
+        n_untrained += is_run(folder) and read_run_record(folder).best_step == 0
+    if not n_untrained:
+        return
+    who = f"{n_untrained} of {len(seeds)} seeds of {model}" if seeds else model
+    keep = "keeps" if n_untrained == 1 else "keep"
+    progress.warn(f"{who} {keep} the untrained model (best at step 0)")
 
 
 def _all_seeds(

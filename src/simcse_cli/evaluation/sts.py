@@ -128,6 +128,13 @@ class StsSuite:
         data_dir = options.data_dir
         if options.tasks is not None:
             named = parse_tasks(options.tasks, STS_TASKS)
+            with_split = [name for name in STS_TASKS if has_split(name, split)]
+            if not set(named) & set(with_split):
+                raise UsageError(
+                    f"no {split} set of {', '.join(named)}, need one of {', '.join(with_split)}",
+                    option="--split",
+                    hint=f"leave out --split {split} to score the test sets",
+                )
         elif split == "dev":
             named = ("STSBenchmark",)
         elif not own_tasks:

@@ -318,7 +318,7 @@ def eval_transfer(
     payload = result.to_json()
     if options.save_scores is not None:
         write_predictions(options.save_scores, result.examples, force=force)
-        payload |= saved_facts("predictions", options.save_scores)
+        payload |= saved_facts("predictions", options.save_scores, progress)
     keep_in_run(encoder, payload, progress)
     return Outcome([transfer_report(result)], payload)
 

@@ -35,7 +35,15 @@ from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
-from simcse_cli.results.runs import STATE_FILE, WEIGHTS_FILE, kept_states, read_run_record, step_of
+from simcse_cli.results.runs import (
+    DONE,
+    STATE_FILE,
+    WEIGHTS_FILE,
+    is_run,
+    kept_states,
+    read_run_record,
+    step_of,
+)
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
@@ -390,7 +398,8 @@ def _require_sound_weights(encoder: SentenceEncoder, folder: Path) -> None:
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
     """Return an encoder for encoding only, as the options say.
 
-    A hint tells the user where bfloat16 would be faster, or where it is slower than float32.
+    A warning tells the user of a run that is not complete, and a hint where bfloat16 would be
+    faster, or where it is slower than float32.
     """
     name = pinned(name, options.revision)
     model = load_encoder(
@@ -407,6 +416,8 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
         model, prompt=options.prompt, truncate_dim=options.truncate_dim, long=options.long
     )
     # Remarks for the user.
+    if is_run(name) and (record := read_run_record(name)).status not in DONE:
+        progress.warn(f"{name} is {record.status}, step {record.step} of {record.total_steps}")
     device = encoder.device
     is_fast = has_fast_bf16(device)
     if options.precision is Precision.FP32 and is_fast:

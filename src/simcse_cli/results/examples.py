@@ -27,6 +27,7 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
 from simcse_cli.files.schema import checked
 from simcse_cli.files.streams import iter_json_lines
+from simcse_cli.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,11 @@ def read_pair_scores(source: Path | str) -> PairScores:
     return scores
 
 
-def saved_facts(key: str, path: Path) -> dict[str, str]:
-    """Return what a result records under ``key`` about the file of its examples."""
+def saved_facts(key: str, path: Path, progress: Progress = SILENT) -> dict[str, str]:
+    """Return what a result records under ``key`` about the file of its examples, just written."""
     if str(path) == STDIO:
         return {key: str(path)}
+    progress.info(f"wrote {path}")
     return {key: str(path), f"{key}_sha256": sha256_file(path)}
 
 

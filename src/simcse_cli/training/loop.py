@@ -200,12 +200,12 @@ class Trainer:
         # Compile kernels before the first step, so that its time includes no compilation.
         self.compile_kernels(steps)
         title = f"training {objective_label(self.config.objective)}"
+        if steps.start and steps:
+            title += f", steps {steps.start + 1} to {steps.stop}"
         with (
             closing(prefetch(self.batches.make, steps)) as batches,
-            self.progress.task(title, self.total_steps) as task,
+            self.progress.task(title, len(steps)) as task,
         ):
-            if steps.start:
-                task.advance(steps.start)
             # A kill may have come when patience had run out, but before the folder was complete.
             if self.is_out_of_patience:  # the same on all processes, which have read one state
                 return "stopped-early"

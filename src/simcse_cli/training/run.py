@@ -4,7 +4,7 @@ import gc
 import itertools
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from simcse_cli.training import launch
 from simcse_cli.training.dry_run import effective_settings, forecast
 from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
-from simcse_cli.training.record import run_report
+from simcse_cli.training.record import require_same_files, run_report
 from simcse_cli.training.seeds import ManyRuns, parse_seeds, train_seeds
 from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
 from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
@@ -125,6 +125,9 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
 
     # Train; a run that is stopped says how to continue it.
+    earlier = None
+    if options.resume and runs.is_run(run_dir):
+        earlier = runs.read_run_record(run_dir)
     try:
         record = request.run_one(config, run_dir)
     except launch.Stopped as stop:
@@ -140,7 +143,11 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if processes.is_launched():
         return None
     kind = "model" if record.best_score is None else "best model"
-    progress.info(f"wrote {run_dir} ({kind}: {run_dir / 'model'})")
+    place = f"{kind}: {run_dir / 'model'}"
+    if record == earlier:
+        progress.info(f"{run_dir} is complete already ({place})")
+    else:
+        progress.info(f"wrote {run_dir} ({place})")
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
@@ -246,8 +253,9 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume``, a complete run is left unchanged unless its length is to change. ``on_step``
-    and ``on_eval`` are called on the first process only.
+    With ``resume``, a complete run is left unchanged unless its length is to change, and is refused
+    if a file that it has read has changed. ``on_step`` and ``on_eval`` are called on the first
+    process only.
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
@@ -265,6 +273,7 @@ def train_run(
         if resume and runs.is_run(run_dir):
             earlier = runs.read_run_record(run_dir)
         if earlier is not None and _is_complete(earlier, config, run_dir):
+            require_same_files(run_dir, earlier)
             return earlier if is_first else None
         # Without a saved state the run starts again, and may have another kind of batches.
         resumed_batches = None
@@ -409,23 +418,21 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
     # What is given now must agree with the record. The length may change if no learning rate
     # depends on it.
     given = recipes.environment_settings() | typed
-    lengths = {}
-    for name, value in given.items():
-        if getattr(config, name) == value:
-            continue
-        if name in typed:
-            place = f"{flag(TrainConfig, name)} {value}"
-            hint = "leave the flag out to continue the run, or start another with a new -o"
-        else:
-            variable = recipes.ENVIRONMENT_PREFIX + name.upper()
-            place = f"{variable}={value}"
-            hint = f"unset {variable} to continue the run, or start another with a new -o"
-        if name not in ("max_steps", "epochs"):
-            raise ConfigError(
-                f"{place} differs from the run in {resumed}, which has {getattr(config, name)}",
-                hint=hint,
-            )
+    changed = {name: value for name, value in given.items() if getattr(config, name) != value}
+    lengths = {name: value for name, value in changed.items() if name in ("max_steps", "epochs")}
+    others = [name for name in changed if name not in lengths]
+    if others:
+        places = ", ".join(_place(name, changed[name], typed) for name in others)
+        differ = "differs" if len(others) == 1 else "differ"
+        values = ", ".join(str(getattr(config, name)) for name in others)
+        raise ConfigError(
+            f"{places} {differ} from the run in {resumed}, which has {values}",
+            hint=_how_to_continue(others, typed),
+        )
+    for name, value in lengths.items():
+        place = _place(name, value, typed)
         if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
+            hint = _how_to_continue([name], typed)
             raise ConfigError(
                 f"{place}: the learning rates of the run in {resumed} depend on its length "
                 f"(--schedule {config.schedule}, --warmup {config.warmup:g})",
@@ -435,8 +442,30 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
             raise ConfigError(
                 f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
             )
-        lengths[name] = value
     return replace(config, **lengths)
+
+
+def _place(name: str, value: object, typed: Settings) -> str:
+    """Return a setting as it was given, by a flag or in the environment."""
+    if name in typed:
+        return f"{flag(TrainConfig, name)} {value}"
+    return f"{_variable(name)}={value}"
+
+
+def _variable(name: str) -> str:
+    return recipes.ENVIRONMENT_PREFIX + name.upper()
+
+
+def _how_to_continue(names: Sequence[str], typed: Settings) -> str:
+    """Return a hint on how to resume a run that has other values of these settings."""
+    variables = [_variable(name) for name in names if name not in typed]
+    n_flags = len(names) - len(variables)
+    ways = []
+    if n_flags:
+        ways.append("leave the flag out" if n_flags == 1 else "leave the flags out")
+    if variables:
+        ways.append(f"unset {' '.join(variables)}")
+    return f"{' and '.join(ways)} to continue the run, or start another with a new -o"
 
 
 def train_files(config: TrainConfig) -> list[str]:
