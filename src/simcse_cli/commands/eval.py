@@ -7,6 +7,7 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
+from simcse_cli.results.report import file_format
 from simcse_cli.results.runs import is_run
 from simcse_cli.settings.choices import OutputFormat
 
@@ -85,7 +86,7 @@ def _show(
     out.show(outcome)
     if is_run(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
-    elif out.output is not None and out.fmt in (OutputFormat.TABLE, OutputFormat.JSON):
+    elif out.output is not None and file_format(out.output, out.fmt) is OutputFormat.JSON:
         console.next_step("simcse", "compare", out.output)
     elif out.fmt is OutputFormat.TABLE:
         console.info("save the result with -o FILE.json for `simcse compare FILE.json`")
