@@ -125,6 +125,15 @@ def test_csv_has_a_row_for_each_text(group):
     assert [row["group"] for row in rows] == ["1"] * 6 + ["2"] * 4
 
 
+def test_the_table_cuts_long_typical_texts_and_json_keeps_them(group, tickets):
+    long = "Refund" + " and more" * 100
+    with Path(tickets).open("a") as table:
+        table.write(f"R1,{long},billing\n")
+    assert f"{long[:119]}…" in group("--k", 2, "--typical", 20).stdout
+    assert long not in group("--k", 2, "--typical", 20).stdout
+    assert long in group("--k", 2, "-f", "json").stdout
+
+
 def test_figure_and_page_are_written(group, tmp_path):
     pytest.importorskip("matplotlib")
     outcome = group("--k", "2", "--plot", "g.png", "--html", "g.html")

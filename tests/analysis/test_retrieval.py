@@ -459,6 +459,16 @@ def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
         assert search(corpus=corpus, model=["m"], **plain).corpus.sentences[0] == "0 degrees"
 
 
+def test_tables_cut_long_texts_and_json_keeps_them(loaded, tmp_path):
+    long = "10 degrees" + " and more" * 100
+    (tmp_path / "corpus.txt").write_text(f"{long}\n20 degrees\n")
+    found = analyse(corpus=str(tmp_path / "corpus.txt"), model=["m"], query=[f"0 {long}"])
+    assert found.payload["neighbours"][0]["sentence"] == long
+    (table,) = found.tables
+    assert table.cells()[0][1] == f"{long[:119]}…"
+    assert table.title == f"Query: 0 {long[:117]}…"
+
+
 @pytest.mark.parametrize(("text", "ranks"), [("1", [1]), ("10, 2,10", [2, 10])])
 def test_ranks_are_sorted_and_each_is_shown_once(text, ranks):
     assert read_ranks(text) == ranks

@@ -18,6 +18,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import words
 from simcse_cli.encoding.units import Units, load_and_encode
@@ -275,7 +276,10 @@ def _shown(
     # The table of the groups, with a note on the texts that are in no group.
     telling = telling_words(grouped.texts, grouped.groups, options.n_words)
     rows = _group_rows(grouped, telling, options.n_typical)
-    table_rows = [row | {"typical": " | ".join(row["typical"])} for row in rows]
+    table_rows = []
+    for row in rows:
+        shortened = [shorten(text, SHOWN_LENGTH) for text in row["typical"]]
+        table_rows.append(row | {"typical": " | ".join(shortened)})
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_ungrouped = int((grouped.groups == _NO_GROUP).sum())
     if n_ungrouped:

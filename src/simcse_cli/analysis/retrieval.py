@@ -28,6 +28,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
+from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -532,7 +533,7 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    ``left_out`` says how many sentences equal to each query were left out.
+    Long texts are cut. ``left_out`` says how many sentences equal to each query were left out.
     """
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
@@ -549,10 +550,11 @@ def neighbour_tables(
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {
-                    label: neighbour.sentence,
+                    label: shorten(neighbour.sentence, SHOWN_LENGTH),
                     f"{label} cosine": neighbour.cosine,
                     f"{label} id": neighbour.id,
                 }
         notes = _left_out_note(left_out[query], "the")
-        tables.append(Report(f"Query: {query}", columns, rows, notes))
+        title = f"Query: {shorten(query, SHOWN_LENGTH)}"
+        tables.append(Report(title, columns, rows, notes))
     return tables
