@@ -459,6 +459,23 @@ def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
         assert search(corpus=corpus, model=["m"], **plain).corpus.sentences[0] == "0 degrees"
 
 
+def test_queries_without_text_are_left_out_and_counted(
+    loaded, corpus, tmp_path, monkeypatch
+):
+    queries = tmp_path / "queries.txt"
+    queries.write_text("5 degrees\n\n  \n90 degrees\n")
+    told, infos = SilentProgress(), []
+    monkeypatch.setattr(told, "info", infos.append)
+    found = read_queries(RetrievalOptions(queries=queries), NumberedTexts([]), told)
+    assert (found.sentences, found.ids) == (["5 degrees", "90 degrees"], ["1", "4"])
+    assert infos == [f"{queries}: left out, since without text: 2 rows"]
+    queries.write_text("\n")
+    with pytest.raises(DataError, match="has no row with text"):
+        read_queries(RetrievalOptions(queries=queries), NumberedTexts([]))
+    with pytest.raises(UsageError, match="--query: need a query with text"):
+        search(corpus=corpus, model=["m"], query=["5 degrees", " "])
+
+
 def test_tables_cut_long_texts_and_json_keeps_them(loaded, tmp_path):
     long = "10 degrees" + " and more" * 100
     (tmp_path / "corpus.txt").write_text(f"{long}\n20 degrees\n")

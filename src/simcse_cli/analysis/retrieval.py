@@ -210,6 +210,9 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
 
+    if not all(query.strip() for query in options.query or ()):
+        raise UsageError("need a query with text, found an empty one", option="--query")
+
     # Queries come from one source; without any, their options have no use.
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
     if n_sources > 1:
@@ -396,13 +399,28 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries: those of a file, a sample of the corpus, or those of ``--query``."""
+    """Return the queries: those of a file, a sample of the corpus, or those of ``--query``.
+
+    Rows without text are counted and left out.
+    """
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
-        return read_texts(options.queries, given)
-    if options.sample:
-        return sample_texts(corpus, options.sample, seed=options.seed)
-    return NumberedTexts(options.query or ())
+        source = source_name(options.queries)
+        queries = read_texts(options.queries, given)
+    elif options.sample:
+        source = "the sample of queries"
+        queries = sample_texts(corpus, options.sample, seed=options.seed)
+    else:
+        return NumberedTexts(options.query or ())
+
+    with_text = [i for i, query in enumerate(queries.sentences) if query.strip()]
+    if not with_text:
+        raise DataError(f"{source} has no row with text, need a query")
+    n_blank = len(queries.sentences) - len(with_text)
+    if not n_blank:
+        return queries
+    progress.info(f"{source}: left out, since without text: {n_blank:,} rows")
+    return queries.select(with_text)
 
 
 @plots.house_style()
