@@ -555,7 +555,7 @@ def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
     index.touch()
     done = invoke("analyze", "search", index, "where is it?")
     assert done.exit_code == 2
-    assert f"simcse analyze search --index {index} 'where is it?'" in " ".join(done.stderr.split())
+    assert f"--index {index}, and leave the rest" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("chosen", [{"corpus": "other.txt"}, {"index": [Path("my.index")]}])

@@ -201,11 +201,11 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
 
     # The corpus is a file of texts, and stdin can be read only once.
     if options.corpus is not None and search_index.is_index(options.corpus):
-        query = shlex.quote(next(iter(options.query or []), "a question"))
         raise UsageError(
             f"{options.corpus} is a search index, not a file of texts",
             option="--corpus",
-            hint=f"simcse analyze search --index {shlex.quote(options.corpus)} {query}",
+            hint=f"name it with --index {shlex.quote(options.corpus)}, and leave the rest of the "
+            "command as it is",
         )
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
