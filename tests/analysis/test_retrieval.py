@@ -149,6 +149,7 @@ QRELS = "q\td\tscore\n1\t1\t1\n1\t2\t1\n1\t4\t1\n2\t3\t1\n"
 def test_a_corpus_of_the_query_alone_has_no_neighbours(loaded, tmp_path):
     (tmp_path / "one.txt").write_text("0 degrees\n")
     found = analyse(corpus=str(tmp_path / "one.txt"), model=["m"], query=["0 degrees"])
+    assert [column.heading for column in found.tables[0].columns] == ["#", "text", "cosine"]
     assert found.tables[0].rows == []
     assert found.payload["n_left_out"] == 1
 

@@ -551,13 +551,14 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    Long texts are cut. ``left_out`` says how many sentences equal to each query were left out.
+    Long texts are cut. A single model is not named. ``left_out`` says how many sentences equal to each query were left out.
     """
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
         if any(neighbour.id is not None for neighbour in chain(*by_query)):
             columns.append(Column(f"{label} id", "id"))
-        columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
+        heading = label if len(neighbours) > 1 else "text"
+        columns += [Column(label, heading), Column(f"{label} cosine", "cosine", "number")]
 
     # Row i of a table has the neighbours at rank i of all models.
     tables = []
