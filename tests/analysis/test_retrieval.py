@@ -120,8 +120,15 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
         ["1", "10 degrees", "0.9848", "10 degrees", "0.9848"],
         ["2", "20 degrees", "0.9397", "20 degrees", "0.9397"],
     ]
-    nearest = {"query": "80 degrees", "model": "m", "rank": 1, "line": 2, "sentence": "90 degrees"}
-    assert found.series[0].rows[4] == nearest | {"cosine": pytest.approx(np.cos(np.pi / 18))}
+    assert found.series[0].rows[4] == {
+        "query_row": 2,
+        "query": "80 degrees",
+        "model": "m",
+        "rank": 1,
+        "line": 2,
+        "sentence": "90 degrees",
+        "cosine": pytest.approx(np.cos(np.pi / 18)),
+    }
     facts = {"model": "d/m", "label": "m", "model_digest": "digest of d/m", "pooler": "avg"}
     assert found.payload["models"][0] == facts
     assert {key: value for key, value in found.payload.items() if key != "models"} == {

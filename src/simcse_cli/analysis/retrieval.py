@@ -461,7 +461,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
     tables = neighbour_tables(shown_queries, neighbours, left_out)
-    rows = list(_neighbour_rows(shown_queries, neighbours))
+    rows = list(_neighbour_rows(shown_queries, queries.rows, neighbours))
     series = []
     if rows:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
@@ -499,13 +499,16 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
 
 def _neighbour_rows(
-    queries: Sequence[str], neighbours: Mapping[str, list[list[search_index.Neighbour]]]
+    queries: Sequence[str],
+    query_rows: Sequence[int],
+    neighbours: Mapping[str, list[list[search_index.Neighbour]]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each neighbour; the lines of the corpus are counted from 1."""
+    """Yield a row for each neighbour; ``query_rows`` and the lines of the corpus start at 1."""
     for number, query in enumerate(queries):
         for label, by_query in neighbours.items():
             for rank, neighbour in enumerate(by_query[number], start=1):
                 row: dict[str, Any] = {
+                    "query_row": query_rows[number],
                     "query": query,
                     "model": label,
                     "rank": rank,
