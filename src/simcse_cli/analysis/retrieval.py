@@ -554,7 +554,8 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    Long texts are cut. A single model is not named. ``left_out`` says how many sentences equal to each query were left out.
+    Long texts are cut. A single model is not named. ``left_out`` says how many sentences equal to
+    each query were left out.
     """
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
