@@ -198,8 +198,8 @@ def test_scores_of_known_rankings(loaded, judged):
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[0][:3] == ["m", "2", "50.00"]
     bars, note = found.terminal_plot().splitlines()
-    assert (bars[:5], note) == ("m  ▇█", "hit rate at 1 (left) to 100 (right)")
-    assert found.figure().axes[0].lines[0].get_ydata().tolist() == [50.0] + [100.0] * 99
+    assert (bars[:5], note) == ("m  ▄█", "hit rate at 1 (left) to 4 (right)")
+    assert found.figure().axes[0].lines[0].get_ydata().tolist() == [50.0] + [100.0] * 3
 
     whole = analyse(**judged, at="1", keep_identical=True, show_n=2)
     (row,) = whole.payload["scores"]
@@ -467,9 +467,7 @@ def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
         assert search(corpus=corpus, model=["m"], **plain).corpus.sentences[0] == "0 degrees"
 
 
-def test_queries_without_text_are_left_out_and_counted(
-    loaded, corpus, tmp_path, monkeypatch
-):
+def test_queries_without_text_are_left_out_and_counted(loaded, corpus, tmp_path, monkeypatch):
     queries = tmp_path / "queries.txt"
     queries.write_text("5 degrees\n\n  \n90 degrees\n")
     told, infos = SilentProgress(), []
@@ -510,7 +508,7 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
     recalls = np.tile([0.1, 0.2], (5, 1))
     scores = RetrievalScores(recalls, np.tile([0.4, 0.6], (5, 1)), zeros, zeros)
     longer = RetrievalScores(*[np.zeros((5, 5))] * 4)
-    panels = retrieval_figure({"one": scores, "two": longer}).axes
+    panels = retrieval_figure({"one": scores, "two": longer}, 9).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
     assert panels[0].lines[0].get_xdata().tolist() == [1, 2]
     assert [panel.get_title(loc="left") for panel in panels] == [
@@ -528,6 +526,9 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
         assert bottom == 0
         assert 100 < top < 103
     assert panels[0].get_shared_y_axes().joined(*panels)
+    panels = retrieval_figure({"one": scores, "two": longer}, 3).axes
+    assert [len(line.get_xdata()) for line in panels[0].lines] == [2, 3]
+    assert panels[0].get_xticks().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("saved", [None, "corpus.idx"])

@@ -424,15 +424,19 @@ def read_queries(
 
 
 @plots.house_style()
-def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
-    """Draw hit rate and recall against the number of results looked at, one curve per model."""
+def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plots.Figure:
+    """Draw hit rate and recall against the number of results looked at, one curve per model.
+
+    There are no more results than the ``n_texts`` texts of the corpus.
+    """
+    last = min(n_texts, max(score.depth for score in scores.values()))
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
-            ranks = np.arange(1, score.depth + 1)
-            shares = 100 * getattr(score, measure)
+            shares = 100 * getattr(score, measure)[:last]
+            ranks = np.arange(1, len(shares) + 1)
             axes.plot(ranks, shares, label=plots.shown(name), **plots.curve_style(position))
-        plots.rank_axis(axes, max(score.depth for score in scores.values()))
+        plots.rank_axis(axes, last)
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
     panels[0].set_title("at least one relevant (hit rate@k)")
@@ -457,6 +461,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
+    n_texts = len(search.corpus.sentences)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
@@ -471,8 +476,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     series += score_tables
 
     def hit_rates() -> str:
-        curves = {name: score.hit_rate for name, score in scores.items()}
-        return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
+        last = min(depth, n_texts)
+        curves = {name: score.hit_rate[:last] for name, score in scores.items()}
+        return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {last} (right)\n"
 
     text = "Sentences of the corpus by cosine to each query"
     text += "." if options.keep_identical else "; sentences equal to the query are left out."
@@ -484,7 +490,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         payload={
             "analysis": "retrieval",
             "corpus": options.corpus,
-            "n_sentences": len(search.corpus.sentences),
+            "n_sentences": n_texts,
             "n_queries": len(queries.sentences),
             "n_left_out": n_left_out,
             "models": [encoder.facts() for encoder, _ in search.indexes],
@@ -492,7 +498,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "scores": model_rows,
             "tests": {name: vars(test) for name, test in tests.items()},
         },
-        figure=(lambda: retrieval_figure(scores)) if scores else None,
+        figure=(lambda: retrieval_figure(scores, n_texts)) if scores else None,
         terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,
     )
