@@ -205,3 +205,9 @@ def test_labels_of_close_points_do_not_cover_each_other():
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[0].texts]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_models_at_one_point_share_a_label():
+    models = [model("one", 0.2, -2.0), model("far", 0.4, -1.0), model("same", 0.2, -2.0)]
+    labels = geometry_figure(models, SCORE).axes[0].texts
+    assert [label.get_text() for label in labels] == ["one, same", "far"]

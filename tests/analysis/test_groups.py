@@ -9,8 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import chi2_contingency
 
-from simcse_cli.analysis.groups import agreement, assign, cosines_to_centres, telling_words
+from simcse_cli.analysis.groups import (
+    agreement,
+    assign,
+    cosines_to_centres,
+    log_likelihood_ratio,
+    telling_words,
+)
 from simcse_cli.settings.choices import GroupMethod
 
 pytest.importorskip("sklearn")
@@ -58,11 +65,28 @@ def test_cosine_with_the_centre():
 
 
 def test_telling_words_by_hand():
-    """Of 4 texts, "dog" is in 2, both of group 0: 2 ln(2 / (2 * 2/4)) = 2 ln 2; "the" is in all."""
+    """Of 4 texts, "dog" is in the 2 of group 0 alone; "the" is in all."""
     texts = ["the dog runs", "the dog sleeps", "the car stops", "the car"]
     groups = np.array([0, 0, 1, 1])
     assert telling_words(texts, groups, 2) == [["dog", "runs"], ["car", "stops"]]
     assert telling_words(["a b", "a b"], np.array([0, 1]), 3) == [[], []]
+
+
+def test_a_rare_word_of_one_group_tells_more_than_a_frequent_word_of_all():
+    """Expected are 75 texts with "the" and 10 with "lake" in group 0: 15 more of the one, 10 of the other."""
+    first = ["the lake"] * 20 + ["the"] * 70 + ["x"] * 10
+    second = ["the"] * 60 + ["x"] * 40
+    groups = np.repeat([0, 1], 100)
+    assert telling_words(first + second, groups, 2)[0] == ["lake", "the"]
+
+
+def test_log_likelihood_ratio_in_closed_form_and_against_scipy():
+    assert log_likelihood_ratio((2, 0), (0, 2)) == pytest.approx(8 * math.log(2))
+    assert log_likelihood_ratio((3, 6), (1, 2)) == pytest.approx(0)
+    table = (20, 80), (7, 193)
+    expected = chi2_contingency(table, correction=False, lambda_="log-likelihood").statistic
+    assert log_likelihood_ratio(*table) == pytest.approx(expected)
+    assert log_likelihood_ratio(*table[::-1]) == pytest.approx(expected)
 
 
 def test_agreement_against_a_count_over_all_pairs():
@@ -123,6 +147,15 @@ def test_csv_has_a_row_for_each_text(group):
     outcome = group("--k", "2", "-f", "csv")
     rows = list(csv.DictReader(io.StringIO(outcome.stdout)))
     assert [row["group"] for row in rows] == ["1"] * 6 + ["2"] * 4
+
+
+def test_the_table_cuts_long_typical_texts_and_json_keeps_them(group, tickets):
+    long = "Refund" + " and more" * 100
+    with Path(tickets).open("a") as table:
+        table.write(f"R1,{long},billing\n")
+    assert f"{long[:119]}…" in group("--k", 2, "--typical", 20).stdout
+    assert long not in group("--k", 2, "--typical", 20).stdout
+    assert long in group("--k", 2, "-f", "json").stdout
 
 
 def test_figure_and_page_are_written(group, tmp_path):

@@ -20,7 +20,6 @@ from simcse_cli.errors import MissingExtraError, OutputError, UsageError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.plots import house_style, new_figure
 from simcse_cli.results.report import Column, Report
-from simcse_cli.settings.choices import OutputFormat
 
 VOID = {"meta", "img", "br", "link"}
 
@@ -114,13 +113,6 @@ def test_page_aligns_numbers_right_marks_own_rows_and_links_its_parts():
 
 def test_page_of_one_part_has_no_navigation():
     assert "<nav>" not in html_page(Page("t", lambda: [analysis("One")]))
-
-
-def test_csv_gets_the_series_where_there_are_some():
-    table, series = Report("t", [Column("a")], []), Report("s", [Column("a")], [])
-    both, plain = analysis("One", tables=[table], series=[series]), analysis("One", tables=[table])
-    assert both.reports(OutputFormat.CSV) == [series]
-    assert both.reports(OutputFormat.TABLE) == plain.reports(OutputFormat.CSV) == [table]
 
 
 def test_outputs_are_checked_before_anything_is_computed(tmp_path, monkeypatch):

@@ -120,8 +120,15 @@ def test_neighbours_of_a_query_leave_it_out_and_stand_side_by_side(loaded, corpu
         ["1", "10 degrees", "0.9848", "10 degrees", "0.9848"],
         ["2", "20 degrees", "0.9397", "20 degrees", "0.9397"],
     ]
-    nearest = {"query": "80 degrees", "model": "m", "rank": 1, "line": 2, "sentence": "90 degrees"}
-    assert found.series[0].rows[4] == nearest | {"cosine": pytest.approx(np.cos(np.pi / 18))}
+    assert found.series[0].rows[4] == {
+        "query_row": 2,
+        "query": "80 degrees",
+        "model": "m",
+        "rank": 1,
+        "line": 2,
+        "sentence": "90 degrees",
+        "cosine": pytest.approx(np.cos(np.pi / 18)),
+    }
     facts = {"model": "d/m", "label": "m", "model_digest": "digest of d/m", "pooler": "avg"}
     assert found.payload["models"][0] == facts
     assert {key: value for key, value in found.payload.items() if key != "models"} == {
@@ -149,6 +156,7 @@ QRELS = "q\td\tscore\n1\t1\t1\n1\t2\t1\n1\t4\t1\n2\t3\t1\n"
 def test_a_corpus_of_the_query_alone_has_no_neighbours(loaded, tmp_path):
     (tmp_path / "one.txt").write_text("0 degrees\n")
     found = analyse(corpus=str(tmp_path / "one.txt"), model=["m"], query=["0 degrees"])
+    assert [column.heading for column in found.tables[0].columns] == ["#", "text", "cosine"]
     assert found.tables[0].rows == []
     assert found.payload["n_left_out"] == 1
 
@@ -190,8 +198,8 @@ def test_scores_of_known_rankings(loaded, judged):
     assert [column.heading for column in table.columns] == headings
     assert table.cells()[0][:3] == ["m", "2", "50.00"]
     bars, note = found.terminal_plot().splitlines()
-    assert (bars[:5], note) == ("m  ▇█", "hit rate at 1 (left) to 100 (right)")
-    assert found.figure().axes[0].lines[0].get_ydata().tolist() == [50.0] + [100.0] * 99
+    assert (bars[:5], note) == ("m  ▄█", "hit rate at 1 (left) to 4 (right)")
+    assert found.figure().axes[0].lines[0].get_ydata().tolist() == [50.0] + [100.0] * 3
 
     whole = analyse(**judged, at="1", keep_identical=True, show_n=2)
     (row,) = whole.payload["scores"]
@@ -459,6 +467,31 @@ def test_a_query_may_be_asked_for_drawn_or_read(loaded, corpus, tmp_path):
         assert search(corpus=corpus, model=["m"], **plain).corpus.sentences[0] == "0 degrees"
 
 
+def test_queries_without_text_are_left_out_and_counted(loaded, corpus, tmp_path, monkeypatch):
+    queries = tmp_path / "queries.txt"
+    queries.write_text("5 degrees\n\n  \n90 degrees\n")
+    told, infos = SilentProgress(), []
+    monkeypatch.setattr(told, "info", infos.append)
+    found = read_queries(RetrievalOptions(queries=queries), NumberedTexts([]), told)
+    assert (found.sentences, found.ids) == (["5 degrees", "90 degrees"], ["1", "4"])
+    assert infos == [f"{queries}: left out, since without text: 2 rows"]
+    queries.write_text("\n")
+    with pytest.raises(DataError, match="has no row with text"):
+        read_queries(RetrievalOptions(queries=queries), NumberedTexts([]))
+    with pytest.raises(UsageError, match="--query: need a query with text"):
+        search(corpus=corpus, model=["m"], query=["5 degrees", " "])
+
+
+def test_tables_cut_long_texts_and_json_keeps_them(loaded, tmp_path):
+    long = "10 degrees" + " and more" * 100
+    (tmp_path / "corpus.txt").write_text(f"{long}\n20 degrees\n")
+    found = analyse(corpus=str(tmp_path / "corpus.txt"), model=["m"], query=[f"0 {long}"])
+    assert found.payload["neighbours"][0]["sentence"] == long
+    (table,) = found.tables
+    assert table.cells()[0][1] == f"{long[:119]}…"
+    assert table.title == f"Query: 0 {long[:117]}…"
+
+
 @pytest.mark.parametrize(("text", "ranks"), [("1", [1]), ("10, 2,10", [2, 10])])
 def test_ranks_are_sorted_and_each_is_shown_once(text, ranks):
     assert read_ranks(text) == ranks
@@ -475,7 +508,7 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
     recalls = np.tile([0.1, 0.2], (5, 1))
     scores = RetrievalScores(recalls, np.tile([0.4, 0.6], (5, 1)), zeros, zeros)
     longer = RetrievalScores(*[np.zeros((5, 5))] * 4)
-    panels = retrieval_figure({"one": scores, "two": longer}).axes
+    panels = retrieval_figure({"one": scores, "two": longer}, 9).axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
     assert panels[0].lines[0].get_xdata().tolist() == [1, 2]
     assert [panel.get_title(loc="left") for panel in panels] == [
@@ -493,6 +526,9 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
         assert bottom == 0
         assert 100 < top < 103
     assert panels[0].get_shared_y_axes().joined(*panels)
+    panels = retrieval_figure({"one": scores, "two": longer}, 3).axes
+    assert [len(line.get_xdata()) for line in panels[0].lines] == [2, 3]
+    assert panels[0].get_xticks().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("saved", [None, "corpus.idx"])
@@ -528,7 +564,7 @@ def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
     index.touch()
     done = invoke("analyze", "search", index, "where is it?")
     assert done.exit_code == 2
-    assert f"simcse analyze search --index {index} 'where is it?'" in " ".join(done.stderr.split())
+    assert f"--index {index}, and leave the rest" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("chosen", [{"corpus": "other.txt"}, {"index": [Path("my.index")]}])

@@ -361,7 +361,14 @@ def test_encoded_index_is_searched_with_its_own_model(
     for source in (("--index", index), of_vectors):
         other = invoke("analyze", "search", "--query", "A man", *source, "--pooler", "cls")
         assert other.exit_code == 1
-        assert f"made by {tiny_model_dir} with another pooler" in other.stderr
+        assert f"made by {tiny_model_dir} with pooler avg, not cls" in other.stderr
+    narrow = invoke(
+        *("analyze", "search", "--query", "A man", *of_vectors),
+        *("--pooler", "avg", "--truncate-dim", "8"),
+    )
+    assert narrow.exit_code == 1
+    assert f"made by {tiny_model_dir} with 32 components, not 8" in narrow.stderr
+    assert "with --truncate-dim 32, or encode again with --truncate-dim 8 --force" in narrow.stderr
 
 
 def test_vectors_of_another_file_or_with_a_post_processor_are_told(

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from simcse_cli.commands.console import Console
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.commands.options import OutputOptions
+from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.results.report import Column, Outcome, Report, to_csv, to_latex, to_markdown
 from simcse_cli.settings.choices import OutputFormat
 
@@ -123,6 +124,46 @@ def test_output_file_gets_json_beside_a_table_and_is_not_overwritten(tmp_path, c
         Console().emit(Outcome([REPORT], {"score": 2}), output=path)
     Console().emit(Outcome([REPORT], {"score": 2}), output=path, force=True)
     assert json.loads(path.read_text()) == {"score": 2}
+
+
+def test_csv_gets_the_series_where_there_are_some():
+    table, series = Report("", [Column("a")], []), Report("", [Column("b")], [])
+    both = Outcome([table], {}, series=[series])
+    assert both.text(OutputFormat.CSV) == "b\n"
+    assert both.text(OutputFormat.TABLE) == Outcome([table], {}).text(OutputFormat.CSV) == "a\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "first_line"),
+    [
+        ("r.json", "{"),
+        ("r.CSV", "model,STS_12,pairs,s"),
+        ("r.md", "| model | STS_12 | pairs | s |"),
+        ("r.tex", r"% needs \usepackage{booktabs}"),
+        ("r", "{"),
+        ("run-1.5", "{"),
+    ],
+)
+def test_the_ending_of_an_output_decides_its_format(tmp_path, capsys, name, first_line):
+    Console().emit(Outcome([REPORT], {"score": 1}), output=tmp_path / name)
+    assert (tmp_path / name).read_text().splitlines()[0] == first_line
+    assert capsys.readouterr().out.startswith("Title\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "fmt", "message", "hint"),
+    [
+        ("a b.xyz", "table", "no format .xyz, need one of .json, .csv, .md, .tex", "-o 'a b.json'"),
+        ("r.parquet", "csv", "no format .parquet", "-o r.csv"),
+        ("r.json", "csv", "a file of json, but --format says csv", "-o r.csv, or leave out"),
+    ],
+)
+def test_an_ending_that_says_another_format_is_refused_before_anything_is_computed(
+    name, fmt, message, hint
+):
+    with pytest.raises(UsageError, match=message) as error:
+        OutputOptions(OutputFormat(fmt), Path(name)).check()
+    assert error.value.hint.startswith(hint)
 
 
 def test_quiet_shows_errors_only(capsys):

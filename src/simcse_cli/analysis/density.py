@@ -20,6 +20,7 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
+LEAST_RISE = 0.005  # of the highest ridge; what is lower is not seen
 RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
 
@@ -108,12 +109,14 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
     the mean. The groups are the same in every panel, so only the first panel names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
-    cosines = [group.cosines for groups in by_model.values() for group in groups]
-    lowest = float(np.concatenate(cosines).min())
+    # Begin where the first ridge rises, which is below the lowest cosine.
+    densities = np.array([group.density for groups in by_model.values() for group in groups])
+    rises = (densities > LEAST_RISE * densities.max()).any(axis=0)
+    start = float(GRID[rises.argmax()])
     for axes, (name, groups) in zip(panels, by_model.items(), strict=True):
         _draw_ridges(axes, groups)
         axes.set(title=plots.shown(name), xlabel="cosine similarity")
-        axes.set_xlim(max(-1.0, lowest - 0.05), 1.0)
+        axes.set_xlim(max(-1.0, start - 0.05), 1.0)
     panels[0].set_ylabel("gold rating")
     return figure
 

@@ -18,6 +18,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.ids import require_unique
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
+from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import words
 from simcse_cli.encoding.units import Units, load_and_encode
@@ -125,12 +126,8 @@ def cosines_to_centres(units: Units, groups: Integers) -> Floats:
 def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[list[str]]:
     """Return the words that are more frequent in a group than elsewhere, the most telling first.
 
-    Source: the log-likelihood of Dunning 1993, with numbers of texts as the counts. A word that
-    occurs in n of the s texts of a group, and in f of all N texts, has the weight
-
-        n ln((n / s) / (f / N))
-
-    Words that are not more frequent in the group than in all texts are left out.
+    A word is weighted by ``log_likelihood_ratio``, with numbers of texts as the counts. Words that
+    are not more frequent in the group than in all texts are left out.
     """
     group_counts: list[Counter[str]] = [Counter() for _ in range(count_groups(groups))]
     total_counts: Counter[str] = Counter()
@@ -145,14 +142,36 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
         size = int((groups == group).sum())
         weights = {}
         for word, n_texts in counts.items():
-            # This many texts would have the word if it were as frequent here as everywhere.
-            expected = size * total_counts[word] / len(texts)
-            if n_texts > expected:
-                weights[word] = n_texts * math.log(n_texts / expected)
+            n_elsewhere = total_counts[word] - n_texts
+            if n_texts * len(texts) > size * total_counts[word]:
+                weights[word] = log_likelihood_ratio(
+                    (n_texts, size - n_texts),
+                    (n_elsewhere, len(texts) - size - n_elsewhere),
+                )
         # Words of equal weight are sorted by the alphabet, so that the order is always the same.
         ranked = sorted(weights, key=lambda word: (-weights[word], word))
         telling.append(ranked[:count])
     return telling
+
+
+def log_likelihood_ratio(first: tuple[int, int], second: tuple[int, int]) -> float:
+    """Return how surely two groups differ in a share: G^2 of a table of two rows of counts.
+
+    Source: Dunning 1993, "Accurate methods for the statistics of surprise and coincidence". With
+    the count O of each cell, and E = row sum x column sum / total:
+
+        G^2 = 2 sum O ln(O / E)
+
+    It is 0 if both rows have the same shares; (2, 0) and (0, 2) give 8 ln 2.
+    """
+    column_sums = [first[0] + second[0], first[1] + second[1]]
+    total = sum(column_sums)
+    ratio = 0.0
+    for row in (first, second):
+        for count, column_sum in zip(row, column_sums, strict=True):
+            if count:
+                ratio += 2 * count * math.log(count * total / (sum(row) * column_sum))
+    return ratio
 
 
 def agreement(labels: Sequence[str], groups: Integers, seed: int) -> dict[str, float]:
@@ -275,7 +294,10 @@ def _shown(
     # The table of the groups, with a note on the texts that are in no group.
     telling = telling_words(grouped.texts, grouped.groups, options.n_words)
     rows = _group_rows(grouped, telling, options.n_typical)
-    table_rows = [row | {"typical": " | ".join(row["typical"])} for row in rows]
+    table_rows = []
+    for row in rows:
+        shortened = [shorten(text, SHOWN_LENGTH) for text in row["typical"]]
+        table_rows.append(row | {"typical": " | ".join(shortened)})
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_ungrouped = int((grouped.groups == _NO_GROUP).sum())
     if n_ungrouped:

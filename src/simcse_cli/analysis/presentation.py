@@ -14,7 +14,6 @@ from simcse_cli.progress import Progress
 from simcse_cli.results.plots import Figure, inline_svg, save_figure
 from simcse_cli.results.report import Report, printable, with_seed_means
 from simcse_cli.results.runs import seed_runs, short_names
-from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.version import __version__
 
 
@@ -43,12 +42,6 @@ class Analysis:
     def with_means(self, groups: Mapping[str, str | None]) -> "Analysis":
         """Add means over seeds to the tables; ``groups`` gives the group of each label, or None."""
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
-
-    def reports(self, fmt: OutputFormat) -> list[Report]:
-        """Return the series for CSV, if there are any, else the tables."""
-        if fmt is OutputFormat.CSV and self.series:
-            return list(self.series)
-        return list(self.tables)
 
 
 @dataclass(frozen=True)

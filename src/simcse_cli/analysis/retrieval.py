@@ -28,6 +28,7 @@ from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
+from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -200,14 +201,17 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
 
     # The corpus is a file of texts, and stdin can be read only once.
     if options.corpus is not None and search_index.is_index(options.corpus):
-        query = shlex.quote(next(iter(options.query or []), "a question"))
         raise UsageError(
             f"{options.corpus} is a search index, not a file of texts",
             option="--corpus",
-            hint=f"simcse analyze search --index {shlex.quote(options.corpus)} {query}",
+            hint=f"name it with --index {shlex.quote(options.corpus)}, and leave the rest of the "
+            "command as it is",
         )
     if options.corpus == STDIO and (options.interactive or str(options.queries) == STDIO):
         raise UsageError("stdin cannot be both the corpus and the queries", option="--corpus")
+
+    if not all(query.strip() for query in options.query or ()):
+        raise UsageError("need a query with text, found an empty one", option="--query")
 
     # Queries come from one source; without any, their options have no use.
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -395,25 +399,44 @@ def read_ranks(text: str) -> list[int]:
 def read_queries(
     options: RetrievalOptions, corpus: NumberedTexts, progress: Progress = SILENT
 ) -> NumberedTexts:
-    """Return the queries: those of a file, a sample of the corpus, or those of ``--query``."""
+    """Return the queries: those of a file, a sample of the corpus, or those of ``--query``.
+
+    Rows without text are counted and left out.
+    """
     if options.queries is not None:
         given = Given.of(options, progress=progress).of_texts(options.column, options.text)
-        return read_texts(options.queries, given)
-    if options.sample:
-        return sample_texts(corpus, options.sample, seed=options.seed)
-    return NumberedTexts(options.query or ())
+        source = source_name(options.queries)
+        queries = read_texts(options.queries, given)
+    elif options.sample:
+        source = "the sample of queries"
+        queries = sample_texts(corpus, options.sample, seed=options.seed)
+    else:
+        return NumberedTexts(options.query or ())
+
+    with_text = [i for i, query in enumerate(queries.sentences) if query.strip()]
+    if not with_text:
+        raise DataError(f"{source} has no row with text, need a query")
+    n_blank = len(queries.sentences) - len(with_text)
+    if not n_blank:
+        return queries
+    progress.info(f"{source}: left out, since without text: {n_blank:,} rows")
+    return queries.select(with_text)
 
 
 @plots.house_style()
-def retrieval_figure(scores: Mapping[str, RetrievalScores]) -> plots.Figure:
-    """Draw hit rate and recall against the number of results looked at, one curve per model."""
+def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plots.Figure:
+    """Draw hit rate and recall against the number of results looked at, one curve per model.
+
+    There are no more results than the ``n_texts`` texts of the corpus.
+    """
+    last = min(n_texts, max(score.depth for score in scores.values()))
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
     for axes, measure in zip(panels, ("hit_rate", "recall"), strict=True):
         for position, (name, score) in enumerate(scores.items()):
-            ranks = np.arange(1, score.depth + 1)
-            shares = 100 * getattr(score, measure)
+            shares = 100 * getattr(score, measure)[:last]
+            ranks = np.arange(1, len(shares) + 1)
             axes.plot(ranks, shares, label=plots.shown(name), **plots.curve_style(position))
-        plots.rank_axis(axes, max(score.depth for score in scores.values()))
+        plots.rank_axis(axes, last)
         axes.set_xlabel("sentences looked at, k")
         axes.set_ylim(0, 102)
     panels[0].set_title("at least one relevant (hit rate@k)")
@@ -438,11 +461,12 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
     scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
+    n_texts = len(search.corpus.sentences)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
     tables = neighbour_tables(shown_queries, neighbours, left_out)
-    rows = list(_neighbour_rows(shown_queries, neighbours))
+    rows = list(_neighbour_rows(shown_queries, queries.rows, neighbours))
     series = []
     if rows:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
@@ -452,8 +476,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
     series += score_tables
 
     def hit_rates() -> str:
-        curves = {name: score.hit_rate for name, score in scores.items()}
-        return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {depth} (right)\n"
+        last = min(depth, n_texts)
+        curves = {name: score.hit_rate[:last] for name, score in scores.items()}
+        return plots.bar_lines(curves, high=1.0) + f"hit rate at 1 (left) to {last} (right)\n"
 
     text = "Sentences of the corpus by cosine to each query"
     text += "." if options.keep_identical else "; sentences equal to the query are left out."
@@ -465,7 +490,7 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         payload={
             "analysis": "retrieval",
             "corpus": options.corpus,
-            "n_sentences": len(search.corpus.sentences),
+            "n_sentences": n_texts,
             "n_queries": len(queries.sentences),
             "n_left_out": n_left_out,
             "models": [encoder.facts() for encoder, _ in search.indexes],
@@ -473,20 +498,23 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
             "scores": model_rows,
             "tests": {name: vars(test) for name, test in tests.items()},
         },
-        figure=(lambda: retrieval_figure(scores)) if scores else None,
+        figure=(lambda: retrieval_figure(scores, n_texts)) if scores else None,
         terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,
     )
 
 
 def _neighbour_rows(
-    queries: Sequence[str], neighbours: Mapping[str, list[list[search_index.Neighbour]]]
+    queries: Sequence[str],
+    query_rows: Sequence[int],
+    neighbours: Mapping[str, list[list[search_index.Neighbour]]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each neighbour; the lines of the corpus are counted from 1."""
+    """Yield a row for each neighbour; ``query_rows`` and the lines of the corpus start at 1."""
     for number, query in enumerate(queries):
         for label, by_query in neighbours.items():
             for rank, neighbour in enumerate(by_query[number], start=1):
                 row: dict[str, Any] = {
+                    "query_row": query_rows[number],
                     "query": query,
                     "model": label,
                     "rank": rank,
@@ -532,13 +560,15 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    ``left_out`` says how many sentences equal to each query were left out.
+    Long texts are cut. A single model is not named. ``left_out`` says how many sentences equal to
+    each query were left out.
     """
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
         if any(neighbour.id is not None for neighbour in chain(*by_query)):
             columns.append(Column(f"{label} id", "id"))
-        columns += [Column(label), Column(f"{label} cosine", "cosine", "number")]
+        heading = label if len(neighbours) > 1 else "text"
+        columns += [Column(label, heading), Column(f"{label} cosine", "cosine", "number")]
 
     # Row i of a table has the neighbours at rank i of all models.
     tables = []
@@ -549,10 +579,11 @@ def neighbour_tables(
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {
-                    label: neighbour.sentence,
+                    label: shorten(neighbour.sentence, SHOWN_LENGTH),
                     f"{label} cosine": neighbour.cosine,
                     f"{label} id": neighbour.id,
                 }
         notes = _left_out_note(left_out[query], "the")
-        tables.append(Report(f"Query: {query}", columns, rows, notes))
+        title = f"Query: {shorten(query, SHOWN_LENGTH)}"
+        tables.append(Report(title, columns, rows, notes))
     return tables

@@ -46,7 +46,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     page = None
     if shown.html:
         page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))
-    shown.show(Outcome(analysis.reports(shown.fmt), analysis.payload))
+    shown.show(Outcome(analysis.tables, analysis.payload, series=analysis.series))
     # By default a plot is drawn if stdout is a terminal.
     wants_plot = shown.terminal_plot
     if wants_plot is None:

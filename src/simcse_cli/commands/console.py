@@ -23,7 +23,7 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.output import output_text
 from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import ProgressTask, SilentProgress
-from simcse_cli.results.report import RENDERERS, DiffRow, Outcome, Report, printable, to_text
+from simcse_cli.results.report import DiffRow, Outcome, Report, file_format, printable
 from simcse_cli.settings.choices import OutputFormat
 
 if TYPE_CHECKING:
@@ -355,15 +355,10 @@ class Console:
         with standard_output() as stream:
             stream.write(text)
 
-    def _show_tables(self, reports: Sequence[Report]) -> None:
+    def _draw_tables(self, reports: Sequence[Report]) -> None:
         from rich.text import Text
 
-        # If stdout is a pipe or a file, it gets plain text.
         terminal = _terminal()
-        if not terminal.is_terminal:
-            text = "\n".join(map(to_text, reports))
-            self.print_data(printable(text))
-            return
         for number, report in enumerate(reports):
             if number:
                 terminal.print()
@@ -418,22 +413,18 @@ class Console:
     ) -> None:
         """Show results on stdout in a format, or write them to the file ``output``.
 
-        With the format TABLE they are shown in any case, and the file gets the results as JSON.
+        With the format TABLE they are shown in any case. The file has the format of its ending.
         """
-        if fmt in RENDERERS:
-            text = "\n".join(RENDERERS[fmt](report) for report in found.reports)
-        else:
-            text = json.dumps(found.payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-            text = printable(text, is_json=True)
         if str(output) == STDIO:
             output = None
         if output is not None:
+            text = found.text(file_format(output, fmt))
             with output_text(output, force=force) as stream:
                 stream.write(text)
-        if fmt is OutputFormat.TABLE:
-            self._show_tables(found.reports)
-        elif output is None:
-            self.print_data(text)
+        if fmt is OutputFormat.TABLE and _terminal().is_terminal:
+            self._draw_tables(found.reports)
+        elif fmt is OutputFormat.TABLE or output is None:
+            self.print_data(found.text(fmt))
         if output is not None:
             self.info(f"wrote {output}")
 

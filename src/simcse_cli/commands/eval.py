@@ -7,6 +7,8 @@ import typer
 from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, takes_settings
 from simcse_cli.evaluation.options import EncoderOptions, MtebOptions, StsOptions, TransferOptions
+from simcse_cli.files.inputs import STDIO
+from simcse_cli.results.report import file_format
 from simcse_cli.results.runs import is_run, seed_runs
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, OutputFormat
 
@@ -90,9 +92,9 @@ def _show(
         return
     if is_run(encoder.model) or seed_runs(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
-    elif out.output is not None:
+    elif out.output is not None and str(out.output) != STDIO:
         published = _PUBLISHED.get(outcome.payload["suite"])
-        is_json = out.fmt in (OutputFormat.TABLE, OutputFormat.JSON)
+        is_json = file_format(out.output, out.fmt) is OutputFormat.JSON
         if is_json and published is not None and set(published[0]) & set(outcome.payload["tasks"]):
             console.next_step("simcse", "compare", out.output, "--against", published[1])
     elif out.fmt is OutputFormat.TABLE:

@@ -15,7 +15,7 @@ from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
 from simcse_cli.files.inputs import STDIO, require_present
 from simcse_cli.files.output import require_writable
-from simcse_cli.results.report import Outcome
+from simcse_cli.results.report import Outcome, file_format
 from simcse_cli.settings.choices import OutputFormat
 from simcse_cli.settings.convert import is_null, value_name
 from simcse_cli.settings.declare import (
@@ -34,12 +34,15 @@ class OutputOptions:
     fmt: OutputFormat = _output(
         OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f"
     )
-    output: Path | None = _output(None, "Also write the results to this file.", "--output", "-o")
+    output: Path | None = _output(
+        None, "Also write the results to this file: .json, .csv, .md or .tex.", "--output", "-o"
+    )
     force: bool = _output(False, "Overwrite existing outputs.")
 
     def check(self) -> None:
         """Raise an error before anything is computed if the output cannot be written."""
         if self.output is not None and str(self.output) != STDIO:
+            file_format(self.output, self.fmt)  # raises UsageError for a wrong ending
             require_writable(self.output, force=self.force)
 
     def show(self, found: Outcome) -> None:

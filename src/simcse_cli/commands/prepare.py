@@ -171,6 +171,7 @@ def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> 
     """
     from simcse_cli.prepare import senteval
 
+    outputs.check()
     names = None if options.tasks is None else senteval.check_task_names(options.tasks)
     console = get_console()
     checks = senteval.check_senteval(
@@ -199,6 +200,7 @@ def lint_command(
     """
     from simcse_cli.prepare.lint import faults, lint_files, lint_outcome, list_findings
 
+    outputs.check()
     count_tokens = _token_counter(options.tokenizer)
     linter = lint_files(inputs, options, count_tokens, get_console())
     outputs.show(lint_outcome(inputs, linter))

@@ -39,16 +39,34 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 @dataclass(frozen=True)
 class NumberedTexts:
-    """Sentences with their ids; if none are given, the ids are numbers from 1."""
+    """Sentences with their rows, which are counted from 1, and ids; without ids these are the rows.
+
+    Only a selection of the sentences of a file has ``given_rows``.
+    """
 
     sentences: Sequence[str]
     given_ids: Sequence[str] | None = None
+    given_rows: Sequence[int] | None = None
+
+    @property
+    def rows(self) -> Sequence[int]:
+        if self.given_rows is not None:
+            return self.given_rows
+        return range(1, len(self.sentences) + 1)
 
     @cached_property
     def ids(self) -> Sequence[str]:
         if self.given_ids is not None:
             return self.given_ids
-        return list(map(str, range(1, len(self.sentences) + 1)))
+        return list(map(str, self.rows))
+
+    def select(self, positions: Sequence[int]) -> "NumberedTexts":
+        """Return the sentences at these positions, from 0, with the rows and ids they have."""
+        ids = None
+        if self.given_ids is not None:
+            ids = [self.given_ids[position] for position in positions]
+        sentences = [self.sentences[position] for position in positions]
+        return NumberedTexts(sentences, ids, [self.rows[position] for position in positions])
 
 
 def read_texts(
@@ -95,9 +113,8 @@ def _read_several(files: FileSet, id_column: str | None) -> NumberedTexts:
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
     """Return ``count`` random texts in file order, or all texts if there are fewer."""
-    n_texts = len(texts.ids)
-    rows = sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts)))
-    return NumberedTexts([texts.sentences[row] for row in rows], [texts.ids[row] for row in rows])
+    n_texts = len(texts.sentences)
+    return texts.select(sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts))))
 
 
 def read_relevance(

@@ -1,4 +1,4 @@
-"""Show the first rows of a table in a message, within a few hundred bytes."""
+"""Show texts cut short, and the first rows of a table within a few hundred bytes."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simcse_cli.data.text import one_line
 
+SHOWN_LENGTH = 120  # characters of a text of the user in a table of results
 _ROWS_SHOWN = 3
 _COLUMNS_SHOWN = 9
 _LENGTH = 240  # characters of a row

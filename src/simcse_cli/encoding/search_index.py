@@ -77,8 +77,8 @@ def check_index_output(path: Path, *, force: bool) -> None:
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
     """Raise DataError if the record ``info`` of some vectors says that another encoder made them.
 
-    The keys ``model``, ``digest`` and ``prompt`` of the record are read; a record without a digest
-    passes. ``place`` names the vectors in the message.
+    The keys ``model``, ``digest``, ``prompt``, ``pooler`` and ``truncate_dim`` of the record are
+    read; a record without a digest passes. ``place`` names the vectors in the message.
     """
     recorded = info.get("digest")
     current = encoder.digest_with(info.get("prompt", ""))
@@ -86,15 +86,42 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
         raise DataError(f"{place} {OLDER_DIGEST}", hint="build it again with --force")
     if recorded not in (None, current):
         if info.get("model") == encoder.name:
-            raise DataError(
-                f"{place} was made by {encoder.name} with another pooler, width or weights",
-                hint="repeat the options with which it was made, or build it again",
-            )
+            raise _made_otherwise(info, encoder, place)
         made_by = f"another model or pooler ({info.get('model')})"
         raise DataError(
             f"{place} was made by {made_by} than {encoder.name}",
             hint="search it with the model that made it, or build it again",
         )
+
+
+def _made_otherwise(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> DataError:
+    """Return the error for vectors of the same model with another pooler, width or other weights.
+
+    A record of another width has it as ``truncate_dim``.
+    """
+    pooler, width = encoder.pooler.value, str(encoder.dim)
+    old_pooler = info.get("pooler", pooler)
+    old_width = str(info.get("truncate_dim", encoder.model.dim))
+    found: list[str] = []
+    old_options = options = ""
+    if old_pooler != pooler:
+        found.append(f"pooler {old_pooler}, not {pooler}")
+        old_options += f"--pooler {old_pooler} "
+        options += f"--pooler {pooler} "
+    if old_width != width:
+        found.append(f"{old_width} components, not {width}")
+        old_options += f"--truncate-dim {old_width} "
+        options += f"--truncate-dim {width} "
+    if found:
+        return DataError(
+            f"{place} was made by {encoder.name} with {' and '.join(found)}",
+            hint=f"repeat this command with {old_options.strip()}, or encode again with "
+            f"{options}--force",
+        )
+    return DataError(
+        f"{place} was made by {encoder.name} with other weights or settings",
+        hint="repeat the options with which it was made, or encode again with --force",
+    )
 
 
 class _UnitBlocks:

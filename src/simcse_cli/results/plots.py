@@ -218,7 +218,7 @@ def place_labels(
 ) -> None:
     """Write each name beside its point, in the first free place of ``_PLACES``.
 
-    If no place is free, the name stands in the last one.
+    If no place is free, the name stands in the last one. Points at the same place share a label.
     """
     from matplotlib.transforms import Bbox
 
@@ -226,13 +226,17 @@ def place_labels(
     figure.draw_without_rendering()
     centres = [axes.transData.transform(point) for point in points]
     spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
+    numbers_at: dict[tuple[int, int], list[int]] = {}
+    for number, (x, y) in enumerate(centres):
+        numbers_at.setdefault((round(x), round(y)), []).append(number)
     taken: list[Bbox] = []
     frame = axes.get_window_extent()
-    for number, (point, name) in enumerate(zip(points, names, strict=True)):
+    for numbers in numbers_at.values():
         # A label must not cover earlier labels and other points.
-        others = [*taken, *spots[:number], *spots[number + 1 :]]
+        others = [*taken, *(spot for i, spot in enumerate(spots) if i not in numbers)]
+        name = shown(", ".join(names[number] for number in numbers))
         label = axes.annotate(
-            shown(name), point, (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
+            name, points[numbers[0]], (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
         )
         taken.append(_settle(label, others, frame))
 

@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import stdev
 from string import Template
 from typing import Any, Literal
 
+from simcse_cli.errors import UsageError
 from simcse_cli.settings.choices import OutputFormat
 
 DASH = "–"
@@ -129,10 +132,24 @@ class Report:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a command: tables, and the JSON object of the same content."""
+    """The result of a command: tables, and the JSON object of the same content.
+
+    CSV shows the ``series``, which hold every single number; without any, CSV shows the tables.
+    """
 
     reports: Sequence[Report]
     payload: dict[str, Any]
+    series: Sequence[Report] = field(default=(), kw_only=True)
+
+    def text(self, fmt: OutputFormat) -> str:
+        """Return the result in a format; TABLE is plain text."""
+        if fmt is OutputFormat.JSON:
+            text = json.dumps(self.payload, indent=2, ensure_ascii=False, allow_nan=False)
+            return printable(text, is_json=True) + "\n"
+        reports = self.reports
+        if fmt is OutputFormat.CSV and self.series:
+            reports = self.series
+        return "\n".join(map(RENDERERS[fmt], reports))
 
 
 def _cell(column: Column, row: Mapping[str, Any]) -> str:
@@ -321,11 +338,46 @@ def to_text(report: Report) -> str:
         for cell, width, column in zip(row, widths, report.columns, strict=True):
             cells.append(cell.ljust(width) if column.kind == "text" else cell.rjust(width))
         lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines + report.notes) + "\n"
+    return printable("\n".join(lines + report.notes)) + "\n"
 
 
 RENDERERS: dict[OutputFormat, Callable[[Report], str]] = {
+    OutputFormat.TABLE: to_text,
     OutputFormat.CSV: to_csv,
     OutputFormat.MARKDOWN: to_markdown,
     OutputFormat.LATEX: to_latex,
 }
+_ENDINGS = {
+    ".json": OutputFormat.JSON,
+    ".csv": OutputFormat.CSV,
+    ".md": OutputFormat.MARKDOWN,
+    ".tex": OutputFormat.LATEX,
+}
+
+
+def file_format(output: Path, fmt: OutputFormat) -> OutputFormat:
+    """Return the format of an output file by its ending; ``fmt`` is the format of stdout.
+
+    A name without an ending gets ``fmt``, or JSON if stdout shows a table; a number, as in
+    ``run-1.5``, is no ending. Raise UsageError for an ending that is unknown or of another format
+    than ``fmt``.
+    """
+    ending = output.suffix.lower()
+    wanted = OutputFormat.JSON if fmt is OutputFormat.TABLE else fmt
+    if not ending or ending[1:].isdigit():
+        return wanted
+    usual = next(known for known, of_ending in _ENDINGS.items() if of_ending is wanted)
+    hint = f"-o {shlex.quote(str(output.with_suffix(usual)))}"
+    if ending not in _ENDINGS:
+        raise UsageError(
+            f"{output}: results have no format {ending}, need one of {', '.join(_ENDINGS)}",
+            option="--output",
+            hint=hint,
+        )
+    if fmt not in (OutputFormat.TABLE, _ENDINGS[ending]):
+        raise UsageError(
+            f"{output} is the name of a file of {_ENDINGS[ending]}, but --format says {fmt}",
+            option="--output",
+            hint=f"{hint}, or leave out --format",
+        )
+    return _ENDINGS[ending]
