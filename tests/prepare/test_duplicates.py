@@ -332,3 +332,19 @@ def test_an_output_that_cannot_be_written_is_told_before_the_search(
     outcome = invoke("prepare", "duplicates", tickets, "--keep", "first", "-o", output)
     assert outcome.exit_code == 1
     assert message in outcome.stderr
+
+
+def test_texts_that_the_model_cannot_read_repeat_nothing(invoke, tiny_model_dir, monkeypatch):
+    monkeypatch.chdir(tiny_model_dir.parent)
+    texts = ["\U0001f680", "\U0001f621", "a cat", "\U0001f680", "A cat."]
+    Path("e.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    model = ("-m", tiny_model_dir, "--pooler", "avg", "--device", "cpu")
+    result = invoke(
+        "prepare", "duplicates", "e.txt", "-o", "found.csv", "--kind", "meaning", *model
+    )
+    assert result.exit_code == 0, result.stderr
+    assert [(row["row"], row["of_row"]) for row in read("found.csv")] == [("5", "3")]
+    assert "not compared by meaning: 3 texts that are unknown to" in result.stderr
+    # Equal texts are found all the same.
+    assert invoke("prepare", "duplicates", "e.txt", "-o", "all.csv", *model).exit_code == 0
+    assert [row["row"] for row in read("all.csv")] == ["4", "5"]

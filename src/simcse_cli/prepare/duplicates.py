@@ -174,8 +174,11 @@ def _finders(
         elif kind is DuplicateKind.NEAR:
             finders[kind] = NearFinder(options.near_threshold)
         else:
-            units = load_and_encode(texts, options, progress)
-            finders[kind] = MeaningFinder(units, options.threshold)
+            units, unknown = load_and_encode(texts, options, progress)
+            finders[kind] = MeaningFinder(units, options.threshold, unknown)
+            if unknown:
+                what = "a text that is" if len(unknown) == 1 else f"{len(unknown):,} texts that are"
+                progress.info(f"not compared by meaning: {what} unknown to {options.model}")
     return finders
 
 
