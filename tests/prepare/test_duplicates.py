@@ -348,3 +348,14 @@ def test_texts_that_the_model_cannot_read_repeat_nothing(invoke, tiny_model_dir,
     # Equal texts are found all the same.
     assert invoke("prepare", "duplicates", "e.txt", "-o", "all.csv", *model).exit_code == 0
     assert [row["row"] for row in read("all.csv")] == ["4", "5"]
+
+
+def test_a_file_is_not_compared_with_itself_as_an_older_one(invoke, tickets, tmp_path):
+    Path("link.csv").symlink_to(tickets)
+    os.link(tickets, "hard.csv")
+    for older in (tickets, f"../{Path.cwd().name}/{tickets}", "link.csv", "hard.csv"):
+        words = ("--against", older, "--keep", "first", "-o", "gone.csv", "--kind", "exact")
+        refused = invoke("prepare", "duplicates", tickets, *words)
+        assert refused.exit_code == 2, older
+        assert "is the input itself" in " ".join(refused.stderr.split())
+    assert not Path("gone.csv").exists()

@@ -20,7 +20,7 @@ from simcse_cli.data.writers import build_manifest, open_rows, output_format, ro
 from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.atomic import check_output
-from simcse_cli.files.inputs import STDIO, is_stream
+from simcse_cli.files.inputs import STDIO, Inputs, is_stream
 from simcse_cli.prepare.finders import (
     ExactFinder,
     Finder,
@@ -73,6 +73,12 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         if is_stream(path):
             hint = "write it into a file first: cat > texts.txt"
             raise DataError(f"{source_name(path)} cannot be read twice", hint=hint)
+    if options.against is not None and options.against in Inputs([source]):
+        raise UsageError(
+            f"{options.against} is the input itself, of which every row would be a duplicate",
+            option="--against",
+            hint="leave it out to compare the rows of one file with each other",
+        )
 
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, options.id_column)
