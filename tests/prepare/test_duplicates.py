@@ -359,3 +359,30 @@ def test_a_file_is_not_compared_with_itself_as_an_older_one(invoke, tickets, tmp
         assert refused.exit_code == 2, older
         assert "is the input itself" in " ".join(refused.stderr.split())
     assert not Path("gone.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["id", "_id"])
+def test_a_usual_column_names_the_rows_that_are_listed(invoke, tickets, name):
+    table = Path(tickets)
+    table.write_text(table.read_text().replace("id,", f"{name},", 1))
+    outcome = invoke("prepare", "duplicates", tickets, "--kind", "exact", "-o", "found.csv")
+    assert outcome.exit_code == 0
+    assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("8", "7")]
+    assert f"{name}," not in outcome.stderr.partition("not used: ")[2]
+    # Only ids that are asked for join the rows of two files.
+    Path("older.csv").write_text(f"{name},text\n7,Where are my invoices?\n")
+    words = ("--against", "older.csv", "--kind", "exact", "-o", "new.csv")
+    assert invoke("prepare", "duplicates", tickets, *words).exit_code == 0
+    assert [(row["id"], row["of_id"]) for row in read("new.csv")] == [("8", "7"), ("9", "7")]
+
+
+@pytest.mark.parametrize("wrong", ["7", ""])
+def test_a_usual_column_without_an_id_for_each_row_is_passed_over(invoke, tickets, wrong):
+    table = Path(tickets)
+    table.write_text(table.read_text().replace("8,", f"{wrong},", 1))
+    words = ("prepare", "duplicates", tickets, "--kind", "exact", "-o", "found.csv")
+    outcome = invoke(*words)
+    assert outcome.exit_code == 0
+    assert "in column id: the rows are listed without ids" in outcome.stderr
+    assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("", "")]
+    assert invoke(*words, "--id-column", "id", "--force").exit_code == 1

@@ -1,7 +1,7 @@
 """Ids of rows: the column that holds them, and that they differ."""
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -10,6 +10,14 @@ import numpy as np
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.text import digest_keys
 from simcse_cli.errors import DataError
+
+USUAL_NAMES = ("id", "_id")
+"""The usual names of a column of ids; an earlier name takes precedence."""
+
+
+def usual_column(names: Sequence[str]) -> str | None:
+    """Return the name of the column of ids in a table whose user names none, if there is one."""
+    return next((name for name in USUAL_NAMES if name in names), None)
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from simcse_cli.data.formats import FileFormat, source_name
 from simcse_cli.data.given import Given
-from simcse_cli.data.ids import require_unique
+from simcse_cli.data.ids import USUAL_NAMES, require_unique, usual_column
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
@@ -43,7 +43,7 @@ _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", 
 class _Texts:
     """The texts of a file with their ids; both lists have an entry for each row.
 
-    The text of an empty row is "". If no column holds ids, every id is "".
+    The text of an empty row is "". If no column holds an id for each row, every id is "".
     """
 
     name: str
@@ -51,14 +51,27 @@ class _Texts:
     ids: list[str]
 
     @classmethod
-    def read(cls, source: str, given: Given, id_column: str | None) -> "_Texts":
-        columns = () if id_column is None else (id_column,)
+    def read(
+        cls, source: str, given: Given, options: DuplicateOptions, progress: Progress
+    ) -> "_Texts":
+        """Return the texts of a file with the ids in the column that is given, else a usual one."""
+        table = Table(source, Job.TEXTS, given)
+        column = options.id_column
+        # If rows are not listed but kept, nothing shows the ids of a usual column.
+        if column is None and options.keep is None and not table.is_text:
+            column = usual_column(table.reading.grid.names)
         texts, ids = [], []
-        for text, cells in Table(source, Job.TEXTS, given).texts_with(*columns):
+        for text, cells in table.texts_with(*filter(None, [column])):
             texts.append(clean_text(text))
             ids.append(cell_text(cells[0]) if cells else "")
-        if id_column is not None:
-            require_unique(lambda: ids, source, id_column)
+        if column is not None:
+            try:
+                require_unique(lambda: ids, source, column)
+            except DataError as error:
+                if options.id_column is not None:
+                    raise
+                progress.info(f"{error.message}: the rows are listed without ids")
+                ids = [""] * len(texts)
         return cls(source, texts, ids)
 
 
@@ -81,17 +94,18 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         )
 
     given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, options.id_column)
+    beside = USUAL_NAMES if options.id_column is None else (options.id_column,)
+    given = given.of_texts(options.column, options.text, *beside)
     table = Table(source, Job.TEXTS, given)
     columns: tuple[str, ...] = _FOUND_COLUMNS
     if options.keep is not None:
         columns = _TEXT_COLUMN if table.reading.is_text else table.reading.grid.names
     form = output_format(options.output, columns)
     # Number the texts of both files, beginning with the older file, whose texts are always kept.
-    new = _Texts.read(source, given, options.id_column)
+    new = _Texts.read(source, given, options, progress)
     older = _Texts("", [], [])
     if options.against is not None:
-        older = _Texts.read(options.against, given, options.id_column)
+        older = _Texts.read(options.against, given, options, progress)
     texts = [*older.texts, *new.texts]
     n_older = len(older.texts)
 
