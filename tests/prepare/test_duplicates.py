@@ -386,3 +386,22 @@ def test_a_usual_column_without_an_id_for_each_row_is_passed_over(invoke, ticket
     assert "in column id: the rows are listed without ids" in outcome.stderr
     assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("", "")]
     assert invoke(*words, "--id-column", "id", "--force").exit_code == 1
+
+
+def test_numbers_are_numbers_in_json_lines(invoke, tickets):
+    words = ("prepare", "duplicates", tickets, "--kind", "exact", "--id-column", "id")
+    assert invoke(*words, "-o", "found.jsonl").exit_code == 0
+    (found,) = map(json.loads, Path("found.jsonl").read_text().splitlines())
+    assert (found["row"], found["of_row"], found["score"]) == (2, 1, 1.0)
+    assert (found["id"], found["of_id"]) == ("8", "7")  # as the table has them
+    # The other formats hold the same, and a reader of tables takes both.
+    assert invoke(*words, "-o", "found.csv").exit_code == 0
+    assert read("found.csv") == [
+        {name: str(value) for name, value in found.items()} | {"score": "1.0000"}
+    ]
+    for name in ("found.jsonl", "found.csv"):
+        pairs = invoke(
+            "prepare", "pairs", name, "-o", f"pairs-{name}.csv", "--columns", "text,of_text"
+        )
+        assert pairs.exit_code == 0, pairs.stderr
+    assert Path("pairs-found.jsonl.csv").read_text() == Path("pairs-found.csv.csv").read_text()

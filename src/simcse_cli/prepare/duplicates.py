@@ -123,7 +123,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         found[number] = kind, match
 
     result = _Result(older, new, found)
-    rows = result.pairs() if options.keep is None else result.kept(table, form)
+    rows = result.pairs(form) if options.keep is None else result.kept(table, form)
     _write(source, options, columns, rows, result)
     progress.info(f"{source}: {result.summary()}")
 
@@ -214,22 +214,28 @@ class _Result:
     new: _Texts
     found: dict[int, FoundText]
 
-    def pairs(self) -> Iterator[tuple[str, ...]]:
-        """Yield each duplicate and the text that it repeats as a row, in the order of the file."""
+    def pairs(self, form: FileFormat) -> Iterator[tuple[Any, ...]]:
+        """Yield each duplicate and the text that it repeats as a row, in the order of the file.
+
+        JSON Lines get numbers, other formats texts.
+        """
+        is_json_lines = form is FileFormat.JSONL
         for number in sorted(self.found):
             kind, match = self.found[number]
             _, *duplicate = self._place(number)  # always in the source, so its file is not written
             kept = self._place(match.kept_number)
-            yield *duplicate, *kept, kind.value, f"{match.score:.4f}"
+            score = f"{match.score:.4f}"
+            row = (*duplicate, *kept, kind.value, float(score) if is_json_lines else score)
+            yield row if is_json_lines else tuple(map(str, row))
 
-    def _place(self, number: int) -> tuple[str, str, str, str]:
+    def _place(self, number: int) -> tuple[str, int, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
         part = self.older
         row = number
         if row >= len(part.texts):
             row -= len(part.texts)
             part = self.new
-        return part.name, str(row + 1), part.ids[row], part.texts[row]
+        return part.name, row + 1, part.ids[row], part.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
         """Yield the rows of the source that are not duplicates, with all of their columns.
