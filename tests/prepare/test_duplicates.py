@@ -367,6 +367,7 @@ def test_a_usual_column_names_the_rows_that_are_listed(invoke, tickets, name):
     table.write_text(table.read_text().replace("id,", f"{name},", 1))
     outcome = invoke("prepare", "duplicates", tickets, "--kind", "exact", "-o", "found.csv")
     assert outcome.exit_code == 0
+    assert outcome.stderr.endswith("wrote found.csv\n")
     assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("8", "7")]
     assert f"{name}," not in outcome.stderr.partition("not used: ")[2]
     # Only ids that are asked for join the rows of two files.

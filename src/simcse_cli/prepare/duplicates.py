@@ -126,6 +126,8 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     rows = result.pairs(form) if options.keep is None else result.kept(table, form)
     _write(source, options, columns, rows, result)
     progress.info(f"{source}: {result.summary()}")
+    if str(options.output) != STDIO:
+        progress.info(f"wrote {options.output}")
 
 
 def _passed_over(older: _Texts, new: _Texts) -> set[int]:
