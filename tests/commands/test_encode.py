@@ -461,3 +461,11 @@ def test_a_folder_in_place_of_unfinished_work_is_an_error(option, invoke, tiny_m
     outcome = invoke(*command, "--pooler", "avg", *option)
     assert outcome.exit_code == 1
     assert "v.npy: Is a directory" in outcome.stderr
+
+
+@pytest.mark.parametrize(("length", "is_told"), [("65", True), ("64", False), ("5", False)])
+def test_a_length_beyond_that_of_the_model_is_told(encode, length, is_told):
+    done = encode("--max-length", length)
+    assert done.exit_code == 0
+    told = f"--max-length {length}: " in done.stderr and "reads at most 64 sub-words" in done.stderr
+    assert told is is_told
