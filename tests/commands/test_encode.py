@@ -393,6 +393,9 @@ def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path,
     with sigterm_in_second_window(monkeypatch):
         outcome = encode()
     assert outcome.exit_code == 128 + signal.SIGTERM
+    assert outcome.stderr.endswith(
+        "stopped\n8 sentences are kept; add --resume to the same command to continue\n"
+    )
     assert names(tmp_path) == ["v.npy.part", "v.npy.part.json", "v.npy.part.txt"]
     assert encode("--resume").exit_code == 0
     assert names(tmp_path) == ["v.npy", "v.npy.json"]

@@ -152,7 +152,7 @@ def _common(
 
 
 def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return the callback of a command, extended: after Ctrl-C it says what is kept, and exits."""
+    """Return the callback of a command, extended: if it is stopped, it says what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -161,6 +161,10 @@ def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as stop:
             get_console().interrupted(getattr(stop, "__notes__", ()))
             raise typer.Exit(INTERRUPTED) from None
+        except SystemExit as stop:  # of SIGTERM
+            if notes := getattr(stop, "__notes__", ()):
+                get_console().interrupted(notes)
+            raise
 
     return run
 
