@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -472,3 +473,18 @@ def test_a_length_beyond_that_of_the_model_is_told(encode, length, is_told):
     assert done.exit_code == 0
     told = f"--max-length {length}: " in done.stderr and "reads at most 64 sub-words" in done.stderr
     assert told is is_told
+
+
+def test_a_file_whose_name_begins_with_a_dash(invoke, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("-dash.txt").write_text("A cat.\nA dog.\n")
+    words = ("-o", "v.npy", "-m", tiny_model_dir)
+    refused = invoke("encode", "-dash.txt", *words)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("begins with a dash: ./-dash.txt\n")
+    done = invoke("encode", *words, "--", "-dash.txt")
+    assert done.exit_code == 0
+    assert "next: simcse analyze search ./-dash.txt --model" in done.stderr
+    # Without such a file, it is an unknown option.
+    Path("-dash.txt").unlink()
+    assert "see simcse encode -h" in invoke("encode", "-dash.txt", *words).stderr

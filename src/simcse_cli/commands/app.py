@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 import signal
 import sys
 from collections import Counter
@@ -352,6 +353,10 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
     if unknown is None:
         return help_page_hint
     if unknown[1] == "option":
+        # A file such as -notes.txt is taken for the option -n.
+        for word in arguments:
+            if word.startswith(unknown[2]) and os.path.exists(word):  # noqa: PTH110 - for long words
+                return f"for a file whose name begins with a dash: {shlex.quote(f'./{word}')}"
         options = chain.from_iterable(parameter.opts for parameter in command.params)
         return did_you_mean(unknown[2], options, cutoff=0.75) or help_page_hint
     paths_by_name = _paths(build())
