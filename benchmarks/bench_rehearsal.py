@@ -64,7 +64,7 @@ def run_with_stand_in(words: list[str]) -> None:
         dim=DIM,
         device=torch.device("cpu"),
         encode=vectors,
-        warn_truncated=lambda _: None,
+        warn_unread=lambda _: None,
         query_prompt="",
         document_prompt="",
         facts=lambda _: {"model": "stand-in", "digest": "0" * 64},

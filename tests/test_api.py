@@ -423,6 +423,15 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
         (lambda e: e.search("a", ["b"], k=0), "k=0: need a whole number of at least 1"),
         (lambda e: e.similarity(np.ones((2, 3)), np.ones(4)), "vectors of 3 and of 4 components"),
         (lambda e: e.encode(None), "need a text or several, found a missing value"),
+        (
+            lambda e: e.encode({"a", "b"}),
+            "need texts in an order, as row i is of text i, found a set",
+        ),
+        (
+            lambda e: e.encode(frozenset("a")),
+            "in an order, as row i is of text i, found a frozenset",
+        ),
+        (lambda e: e.search("a", {"a", "b"}), "need texts in an order"),
         (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(["a", pd.NaT]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(np.ones((2, 3))), r"texts\[0\] is a ndarray"),

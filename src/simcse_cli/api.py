@@ -431,6 +431,9 @@ def _list_of(texts: Texts) -> list[str]:
     # Iterating over a mapping or a data frame gives its keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
+    if isinstance(texts, set | frozenset):
+        problem = f"need texts in an order, as row i is of text i, found {kind}"
+        raise DataError(problem, hint="give a list, such as sorted(texts)")
     if not isinstance(texts, Iterable):
         problem = f"need a text or several, found {kind}"
         raise DataError(problem, hint="give a text, or a list of texts")

@@ -16,13 +16,13 @@ INTERRUPTED = 130
 
 @contextmanager
 def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
-    """If Ctrl-C is pressed within the block, add the text of ``say`` to the KeyboardInterrupt.
+    """If Ctrl-C or SIGTERM comes within the block, add the text of ``say`` to the exception.
 
     The text tells which files are kept, and how to continue.
     """
     try:
         yield
-    except KeyboardInterrupt as stop:
+    except (KeyboardInterrupt, SystemExit) as stop:  # SIGTERM exits, and nothing else does here
         stop.add_note(say())
         raise
 

@@ -575,3 +575,22 @@ def test_a_file_is_no_query_beside_what_is_searched(chosen, tmp_path):
         with_arguments(options, [str(tmp_path / "corpus.txt"), "dog"])
     long = "a dog " * 100
     assert with_arguments(options, [long]).query == [long]
+
+
+@pytest.mark.parametrize("saved", ["index", "embeddings"])
+def test_a_prompt_that_only_the_texts_have_is_told(invoke, tiny_model_dir, tmp_path, saved):
+    texts, vectors, index = (tmp_path / name for name in ("t.txt", "v.npy", "v.idx"))
+    texts.write_text("The parcel never came.\nWhere is my money?\n")
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    encode = ["encode", texts, "-o", vectors, "--index", index, "--force", *model]
+    searched = ["--index", index] if saved == "index" else [texts, "--embeddings", vectors]
+    search = ["analyze", "search", *searched, "--query", "a parcel", *model]
+    told = "its texts have the prompt 'query: ', and the queries have none"
+    assert invoke(*encode, "--prompt", "query: ").exit_code == 0
+    assert told in invoke(*search).stderr
+    for prompt in ("query: ", ""):
+        done = invoke(*search, "--prompt", prompt)
+        assert done.exit_code == 0, done.stderr
+        assert "the queries have none" not in done.stderr
+    assert invoke(*encode).exit_code == 0
+    assert "the queries have none" not in invoke(*search).stderr

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -393,6 +394,9 @@ def test_sigterm_leaves_what_resume_continues_and_nothing_else(encode, tmp_path,
     with sigterm_in_second_window(monkeypatch):
         outcome = encode()
     assert outcome.exit_code == 128 + signal.SIGTERM
+    assert outcome.stderr.endswith(
+        "stopped\n8 sentences are kept; add --resume to the same command to continue\n"
+    )
     assert names(tmp_path) == ["v.npy.part", "v.npy.part.json", "v.npy.part.txt"]
     assert encode("--resume").exit_code == 0
     assert names(tmp_path) == ["v.npy", "v.npy.json"]
@@ -461,3 +465,26 @@ def test_a_folder_in_place_of_unfinished_work_is_an_error(option, invoke, tiny_m
     outcome = invoke(*command, "--pooler", "avg", *option)
     assert outcome.exit_code == 1
     assert "v.npy: Is a directory" in outcome.stderr
+
+
+@pytest.mark.parametrize(("length", "is_told"), [("65", True), ("64", False), ("5", False)])
+def test_a_length_beyond_that_of_the_model_is_told(encode, length, is_told):
+    done = encode("--max-length", length)
+    assert done.exit_code == 0
+    told = f"--max-length {length}: " in done.stderr and "reads at most 64 sub-words" in done.stderr
+    assert told is is_told
+
+
+def test_a_file_whose_name_begins_with_a_dash(invoke, tiny_model_dir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("-dash.txt").write_text("A cat.\nA dog.\n")
+    words = ("-o", "v.npy", "-m", tiny_model_dir)
+    refused = invoke("encode", "-dash.txt", *words)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("begins with a dash: ./-dash.txt\n")
+    done = invoke("encode", *words, "--", "-dash.txt")
+    assert done.exit_code == 0
+    assert "next: simcse analyze search ./-dash.txt --model" in done.stderr
+    # Without such a file, it is an unknown option.
+    Path("-dash.txt").unlink()
+    assert "see simcse encode -h" in invoke("encode", "-dash.txt", *words).stderr

@@ -95,3 +95,31 @@ def test_a_setting_without_a_value_is_no_file(invoke, tiny_model_dir, tmp_path):
     run = ("--dev-file", "none", "--max-steps", "1", "-o", tmp_path / "run", "--device", "cpu")
     outcome = invoke("train", *source, *run)
     assert outcome.exit_code == 0, outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["encode", "", "-o", "v.npy"], "INPUT"),
+        (["augment", "", "-o", "a.csv", "--method", "delete"], "INPUT"),
+        (["analyze", "groups", "", "--k", "2"], "FILE"),
+        (["analyze", "search", "", "dog"], "CORPUS"),
+        (["prepare", "duplicates", "", "-o", "d.csv"], "FILE"),
+        (["prepare", "sentences", "rows.txt", "", "-o", "d.txt"], "INPUT"),
+        (["prepare", "lint", ""], "INPUT"),
+    ],
+)
+def test_an_empty_name_is_not_the_current_folder(invoke, tmp_path, monkeypatch, command, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text("A man.\n")
+    refused = invoke(*command)
+    assert refused.exit_code == 2
+    assert f"{name} is empty" in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.txt"]
+
+
+def test_an_empty_name_of_a_model_is_told(invoke, tmp_path):
+    (tmp_path / "rows.txt").write_text("A man.\n")
+    refused = invoke("encode", tmp_path / "rows.txt", "-o", tmp_path / "v.npy", "--model", "")
+    assert refused.exit_code == 1
+    assert "the name of the model is empty" in refused.stderr

@@ -131,8 +131,12 @@ def test_ids_that_repeat_are_named_by_their_rows():
     require_unique(lambda: ["a", "b", 3], "f.csv", "id")
     with pytest.raises(DataError, match=r"f\.csv: rows 2 and 4 have the id 'b' in column id"):
         require_unique(lambda: iter(["a", "b", "c", "b", "a"]), "f.csv", "id")
-    with pytest.raises(DataError, match="rows 1 and 3 have no id"):
-        require_unique(lambda: ["", "b", None], "f.csv", "id")
+
+
+@pytest.mark.parametrize("missing", ["", " ", None, float("nan")])
+def test_a_row_without_an_id_is_named(missing):
+    with pytest.raises(DataError, match=r"f\.csv: row 2 has no id in column id"):
+        require_unique(lambda: ["a", missing, "b"], "f.csv", "id")
 
 
 @pytest.mark.parametrize(

@@ -398,6 +398,7 @@ def test_full_disk_is_explained_and_continued(tmp_path, monkeypatch):
         with pytest.raises(OutputError, match=r"v\.npy: No space left") as caught:
             write(encode, SENTENCES, path, window=8)
     assert "free some space" in caught.value.hint
+    assert caught.value.hint.endswith("to continue here, add --resume")
     write(encode, SENTENCES, path, window=8, resume=True)
     np.testing.assert_array_equal(read(path), encode(SENTENCES))
 

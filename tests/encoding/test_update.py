@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from helpers import SENTENCES, build_tiny_model, sigterm_in_second_window
 from simcse_cli.encoding import formats, parts
-from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.search_index import SearchIndex, index_files
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.models.encode import ReadyEncoder
 
@@ -335,3 +335,38 @@ def test_a_run_killed_before_its_side_file_appeared_goes_on_beside_its_ids(
     done = encode(FIRST, "v.npy", "--resume")
     assert done.exit_code == 0, done.stderr
     assert read(tmp_path / "v.npy")[0] == list(FIRST)
+
+
+@pytest.mark.parametrize("index", ["v.idx", "v.faiss"])
+def test_an_index_that_is_not_what_was_written_is_written_again(encode, tmp_path, index):
+    """After it was replaced by an older copy, while no row has changed; another file is kept."""
+    if index.endswith(".faiss"):
+        pytest.importorskip("faiss")
+    files = index_files(tmp_path / index)
+    assert encode(FIRST, "v.npy", "--index", tmp_path / index).exit_code == 0
+    older = [file.read_bytes() for file in files]
+    assert encode(SECOND, "v.npy", "--update").exit_code == 0
+    written = [file.read_bytes() for file in files]
+    for file, content in zip(files, older, strict=True):
+        file.write_bytes(content)
+    refused = encode(SECOND, "v.npy", "--resume", "--index", tmp_path / index)
+    assert refused.exit_code == 1
+    again = encode(SECOND, "v.npy", "--update")
+    assert again.exit_code == 0, again.stderr
+    assert [file.read_bytes() for file in files] == written
+    stamp = (tmp_path / "v.npy").stat().st_mtime_ns
+    assert encode(SECOND, "v.npy", "--update").exit_code == 0
+    assert (tmp_path / "v.npy").stat().st_mtime_ns == stamp  # nothing was to be done
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_file_that_is_no_index_is_kept(encode, tmp_path, named):
+    index = tmp_path / "v.idx"
+    words = ("--update", "--index", index) if named else ("--update",)
+    assert encode(FIRST, "v.npy", "--index", index).exit_code == 0
+    index.write_text("my notes")
+    refused = encode(SECOND, "v.npy", *words)
+    assert (refused.exit_code, index.read_text()) == (1, "my notes")
+    assert "v.idx exists already" in " ".join(refused.stderr.split())
+    assert encode(SECOND, "v.npy", *words, "--force", "--drop-gone").exit_code == 0
+    assert list(SearchIndex.load(index).ids) == list(SECOND)

@@ -148,7 +148,10 @@ class SlowTokenizer:
     is_fast = False
 
     def __init__(self, tokenizer):
-        self._tokenizer, self.pad_token_id = tokenizer, tokenizer.pad_token_id
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
 
     def __call__(self, texts, **options):
         return self._tokenizer(texts, **options)
@@ -208,3 +211,29 @@ def test_texts_that_are_cut_are_counted(tiny_model_dir, is_fast):
     encode(encoder, [just], progress=progress)
     encode(encoder, [LONG], max_length=5, progress=progress)  # asked for
     assert len(progress.warnings) == 1
+
+
+@pytest.mark.parametrize("is_fast", [True, False])
+@pytest.mark.parametrize("long", list(LongTexts))
+@pytest.mark.parametrize("prompt", ["", "rain is "])
+def test_texts_without_a_known_sub_word_are_counted(tiny_model_dir, is_fast, long, prompt):
+    encoder = load_encoder(tiny_model_dir, pooler="avg", device="cpu")
+    if not is_fast:
+        encoder.tokens.tokenizer = SlowTokenizer(encoder.tokenizer)
+    encoder.tokens.max_length, progress = 9, SilentProgress()
+    ready = ReadyEncoder(encoder, Use(prompt, long=long))
+    texts = ["\U0001f680 \U0001f621", "\U0001f621 the cat", "the cat", "", "\U0001f680 \U0001f621"]
+    ready.encode(texts, progress=progress)
+    assert len(progress.warnings) == 1
+    assert progress.warnings[0].startswith("2 texts are unknown to ")
+    assert ready.unknown_texts(texts) == [0, 4]
+    # Of the windows of a long text, the last one holds a word.
+    late = "\U0001f680 " * 9 + "cat"
+    assert ready.unknown_texts([late]) == ([] if long is LongTexts.MEAN else [0])
+
+
+def test_no_text_is_unknown_where_the_end_token_stands_for_it(tiny_encoder):
+    tokens = tiny_encoder.tokens
+    tokens.tokenizer = SlowTokenizer(tokens.tokenizer)
+    tokens.tokenizer.unk_token_id = tokens.tokenizer.sep_token_id
+    assert ReadyEncoder(tiny_encoder).unknown_texts(["", "the cat"]) == []

@@ -334,3 +334,77 @@ def test_an_output_that_cannot_be_written_is_told_before_the_search(
     outcome = invoke("prepare", "duplicates", tickets, "--keep", "first", "-o", output)
     assert outcome.exit_code == (2 if output == "tickets.csv" else 1)
     assert message in outcome.stderr
+
+
+def test_texts_that_the_model_cannot_read_repeat_nothing(invoke, tiny_model_dir, monkeypatch):
+    monkeypatch.chdir(tiny_model_dir.parent)
+    texts = ["\U0001f680", "\U0001f621", "a cat", "\U0001f680", "A cat."]
+    Path("e.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    model = ("-m", tiny_model_dir, "--pooler", "avg", "--device", "cpu")
+    result = invoke(
+        "prepare", "duplicates", "e.txt", "-o", "found.csv", "--kind", "meaning", *model
+    )
+    assert result.exit_code == 0, result.stderr
+    assert [(row["row"], row["of_row"]) for row in read("found.csv")] == [("5", "3")]
+    assert "not compared by meaning: 3 texts that are unknown to" in result.stderr
+    # Equal texts are found all the same.
+    assert invoke("prepare", "duplicates", "e.txt", "-o", "all.csv", *model).exit_code == 0
+    assert [row["row"] for row in read("all.csv")] == ["4", "5"]
+
+
+def test_a_file_is_not_compared_with_itself_as_an_older_one(invoke, tickets, tmp_path):
+    Path("link.csv").symlink_to(tickets)
+    os.link(tickets, "hard.csv")
+    for older in (tickets, f"../{Path.cwd().name}/{tickets}", "link.csv", "hard.csv"):
+        words = ("--against", older, "--keep", "first", "-o", "gone.csv", "--kind", "exact")
+        refused = invoke("prepare", "duplicates", tickets, *words)
+        assert refused.exit_code == 2, older
+        assert "is the input itself" in " ".join(refused.stderr.split())
+    assert not Path("gone.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["id", "_id"])
+def test_a_usual_column_names_the_rows_that_are_listed(invoke, tickets, name):
+    table = Path(tickets)
+    table.write_text(table.read_text().replace("id,", f"{name},", 1))
+    outcome = invoke("prepare", "duplicates", tickets, "--kind", "exact", "-o", "found.csv")
+    assert outcome.exit_code == 0
+    assert outcome.stderr.endswith("wrote found.csv\n")
+    assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("8", "7")]
+    assert f"{name}," not in outcome.stderr.partition("not used: ")[2]
+    # Only ids that are asked for join the rows of two files.
+    Path("older.csv").write_text(f"{name},text\n7,Where are my invoices?\n")
+    words = ("--against", "older.csv", "--kind", "exact", "-o", "new.csv")
+    assert invoke("prepare", "duplicates", tickets, *words).exit_code == 0
+    assert [(row["id"], row["of_id"]) for row in read("new.csv")] == [("8", "7"), ("9", "7")]
+
+
+@pytest.mark.parametrize("wrong", ["7", ""])
+def test_a_usual_column_without_an_id_for_each_row_is_passed_over(invoke, tickets, wrong):
+    table = Path(tickets)
+    table.write_text(table.read_text().replace("8,", f"{wrong},", 1))
+    words = ("prepare", "duplicates", tickets, "--kind", "exact", "-o", "found.csv")
+    outcome = invoke(*words)
+    assert outcome.exit_code == 0
+    assert "in column id: the rows are listed without ids" in outcome.stderr
+    assert [(row["id"], row["of_id"]) for row in read("found.csv")] == [("", "")]
+    assert invoke(*words, "--id-column", "id", "--force").exit_code == 1
+
+
+def test_numbers_are_numbers_in_json_lines(invoke, tickets):
+    words = ("prepare", "duplicates", tickets, "--kind", "exact", "--id-column", "id")
+    assert invoke(*words, "-o", "found.jsonl").exit_code == 0
+    (found,) = map(json.loads, Path("found.jsonl").read_text().splitlines())
+    assert (found["row"], found["of_row"], found["score"]) == (2, 1, 1.0)
+    assert (found["id"], found["of_id"]) == ("8", "7")  # as the table has them
+    # The other formats hold the same, and a reader of tables takes both.
+    assert invoke(*words, "-o", "found.csv").exit_code == 0
+    assert read("found.csv") == [
+        {name: str(value) for name, value in found.items()} | {"score": "1.0000"}
+    ]
+    for name in ("found.jsonl", "found.csv"):
+        pairs = invoke(
+            "prepare", "pairs", name, "-o", f"pairs-{name}.csv", "--columns", "text,of_text"
+        )
+        assert pairs.exit_code == 0, pairs.stderr
+    assert Path("pairs-found.jsonl.csv").read_text() == Path("pairs-found.csv.csv").read_text()

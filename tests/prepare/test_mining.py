@@ -520,7 +520,7 @@ class Circle:
     def document_prompt(self, chosen):
         return "text: " if chosen is None else f"<{chosen}>"
 
-    def warn_truncated(self, progress): ...
+    def warn_unread(self, progress): ...
 
     def encode(self, texts, *, normalize, prompt, batch_tokens, progress):
         if self.asked and self.is_interrupted:

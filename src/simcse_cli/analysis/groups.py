@@ -278,7 +278,7 @@ def _read_and_group(
 
     texts = [records[index][0] for index in with_text]
     rows = [index + 1 for index in with_text]
-    units = load_and_encode(texts, options, progress)
+    units, _ = load_and_encode(texts, options, progress)
     with progress.task(f"grouping by {method}", 1) as task:
         groups = assign(units, method, k=options.k, threshold=options.threshold, seed=options.seed)
         task.advance()

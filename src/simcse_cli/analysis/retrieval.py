@@ -342,6 +342,8 @@ def _check_origin(
             hint="encode without --postprocess",
         )
 
+    _tell_prompt(path, side.get("prompt"), model, options, progress)
+
     # The corpus may have changed since; a pipe has no digest.
     source = str(options.corpus)
     corpus_digest = None if source == STDIO else FileSet.find(source).digest
@@ -349,6 +351,20 @@ def _check_origin(
         progress.warn(
             f"{path} was written from {side.get('input')}; its row i is taken for line i of "
             f"{source}"
+        )
+
+
+def _tell_prompt(
+    path: Path, prompt: object, model: ReadyEncoder, options: LoadOptions, progress: Progress
+) -> None:
+    """Tell the user if the texts have a prompt and the queries have none.
+
+    A prompt of texts is not taken for queries, since many models have one of each.
+    """
+    if prompt and options.prompt is None and not model.query_prompt:
+        progress.info(
+            f"{path}: its texts have the prompt {str(prompt)!r}, and the queries have none; "
+            "add --prompt to give them one"
         )
 
 
@@ -382,6 +398,7 @@ def _load_index(
         recorded["truncate_dim"] = int(parse_number(info["truncate_dim"], f"{path}: truncate_dim"))
     loaded = load_for_encoding(model, replace(options, **recorded), progress)
     index.require_made_by(loaded, path)
+    _tell_prompt(path, info.get("prompt"), loaded, options, progress)
     return _query_encoder(loaded, NamedSource(model, label), options, progress), index
 
 

@@ -7,7 +7,12 @@ import typer
 
 from simcse_cli.analysis import options as kinds
 from simcse_cli.commands.console import Console, get_console
-from simcse_cli.commands.options import OutputOptions, input_argument, takes_settings
+from simcse_cli.commands.options import (
+    OutputOptions,
+    input_argument,
+    require_filled,
+    takes_settings,
+)
 from simcse_cli.files.inputs import require_present
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings.choices import OutputFormat
@@ -120,6 +125,7 @@ def retrieval_command(
     simcse analyze search --corpus captions.tsv --queries queries.tsv --qrels qrels.tsv
     """
     if words and options.corpus is None and not options.index:
+        require_filled(words[0], "CORPUS")
         require_present(words[0])  # the corpus, which is checked before slow imports
     from simcse_cli.analysis import retrieval
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 import signal
 import sys
 from collections import Counter
@@ -152,7 +153,7 @@ def _common(
 
 
 def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return the callback of a command, extended: after Ctrl-C it says what is kept, and exits."""
+    """Return the callback of a command, extended: if it is stopped, it says what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -161,6 +162,10 @@ def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as stop:
             get_console().interrupted(getattr(stop, "__notes__", ()))
             raise typer.Exit(INTERRUPTED) from None
+        except SystemExit as stop:  # of SIGTERM
+            if notes := getattr(stop, "__notes__", ()):
+                get_console().interrupted(notes)
+            raise
 
     return run
 
@@ -379,6 +384,10 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
     if unknown is None:
         return help_page_hint
     if unknown[1] == "option":
+        # A file such as -notes.txt is taken for the option -n.
+        for word in arguments:
+            if word.startswith(unknown[2]) and os.path.exists(word):  # noqa: PTH110 - for long words
+                return f"for a file whose name begins with a dash: {shlex.quote(f'./{word}')}"
         options = chain.from_iterable(parameter.opts for parameter in command.params)
         return did_you_mean(unknown[2], options, cutoff=0.75) or help_page_hint
     paths_by_name = _paths(build())

@@ -80,7 +80,8 @@ def encode_command(
     elif options.shard is not None and ending:
         console.next_step("simcse", "encode", "--merge", output)
     elif can_search and Path(source).is_file():
-        searched = [source, *_options_of_search(options), *model, "--embeddings", output]
+        typed = f"./{source}" if source.startswith("-") else source
+        searched = [typed, *_options_of_search(options), *model, "--embeddings", output]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
 
 

@@ -10,9 +10,11 @@ from types import NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo
 
 from simcse_cli.commands import completion
 from simcse_cli.commands.console import get_console
+from simcse_cli.errors import UsageError
 from simcse_cli.files.inputs import STDIO, require_present
 from simcse_cli.files.output import require_writable
 from simcse_cli.results.report import Outcome, file_format
@@ -116,8 +118,26 @@ def input_argument(**details: Any) -> Any:
     return argument
 
 
+def require_filled(source: str | None, name: str) -> None:
+    """Raise UsageError if the argument ``name`` of a command is empty.
+
+    An empty path would be the current folder; most often, a variable of the shell is not set.
+    """
+    if source == "":
+        raise UsageError(f"{name} is empty, need the name of an input")
+
+
+def _is_input_argument(detail: Any) -> bool:
+    return isinstance(detail, ArgumentInfo) and getattr(detail, "is_input", False)
+
+
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise DataError for a missing input file, before the imports of the command."""
+    """Raise an error for an empty argument or a missing input file, before slow imports."""
+    for parameter in parameters:
+        for argument in filter(_is_input_argument, get_args(parameter.annotation)):
+            value = values[parameter.name]
+            for source in value if isinstance(value, list) else [value]:
+                require_filled(source, str(argument.metavar).removesuffix("..."))
     # In a group of processes, the others would wait for one that ends here. So the command itself
     # looks for its files, and tells the others.
     if "WORLD_SIZE" in os.environ:

@@ -1,7 +1,7 @@
-"""Ids of rows, which must differ."""
+"""Ids of rows: the column that holds them, and that they differ."""
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -11,16 +11,28 @@ from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.text import digest_keys
 from simcse_cli.errors import DataError
 
+USUAL_NAMES = ("id", "_id")
+"""The usual names of a column of ids; an earlier name takes precedence."""
+
+
+def usual_column(names: Sequence[str]) -> str | None:
+    """Return the name of the column of ids in a table whose user names none, if there is one."""
+    return next((name for name in USUAL_NAMES if name in names), None)
+
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, which names two rows, if two ids are equal.
+    """Raise DataError, which names the rows, if an id is empty or two ids are equal.
 
     ``read`` returns the ids. Only 8 bytes of each id are kept, so ``read`` is called again to name
     an id that occurs twice.
     """
+    hint = "name a column whose values differ: --id-column COLUMN"
     digests = array("Q")
-    for cell in read():
-        digests.append(digest_keys([cell_text(cell)]))
+    for row, cell in enumerate(read(), start=1):
+        name = cell_text(cell)
+        if not name.strip():
+            raise DataError(f"{place}: row {row:,} has no id in column {column}", hint=hint)
+        digests.append(digest_keys([name]))
     values = np.frombuffer(digests, np.uint64)
 
     # Among equal values, a stable order has the earlier row first.
@@ -33,8 +45,7 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
     place_in_order = repeats[order[repeats + 1].argmin()]
     first, second = order[place_in_order : place_in_order + 2].tolist()
     cell = cell_text(next(islice(read(), first, None)))
-    shared_id = f"the id {cell!r}" if cell.strip() else "no id"
     raise DataError(
-        f"{place}: rows {first + 1:,} and {second + 1:,} have {shared_id} in column {column}",
-        hint="name a column whose values differ: --id-column COLUMN",
+        f"{place}: rows {first + 1:,} and {second + 1:,} have the id {cell!r} in column {column}",
+        hint=hint,
     )

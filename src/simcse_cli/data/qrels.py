@@ -21,7 +21,7 @@ from pathlib import Path
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import NOTHING_GIVEN, Given
-from simcse_cli.data.ids import require_unique
+from simcse_cli.data.ids import require_unique, usual_column
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
@@ -82,8 +82,8 @@ def read_texts(
         return _read_several(files, id_column)
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
-    id_name = id_column or ("id" if "id" in names else "_id")
-    if id_column is None and (table.is_text or id_name not in names):
+    id_name = id_column or usual_column(names)
+    if id_name is None or (id_column is None and table.is_text):
         return NumberedTexts(PackedTexts.of(table.texts()))
 
     # BEIR has titles, which are part of the texts.

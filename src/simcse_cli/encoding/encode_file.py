@@ -90,7 +90,7 @@ def encode_file(
     if output == STDIO:
         encode = TextEncoder(options, progress)
         EncodeJob(sentences, encode).run(StdoutSink(write))
-        encode.model.warn_truncated(progress)
+        encode.model.warn_unread(progress)
         inputs.require_unchanged()
     elif parts.is_folder(output):
         _encode_folder(files, inputs, output, options, progress)
@@ -134,7 +134,7 @@ def _encode_one(
         else:
             processes.tell_if_alone(progress)
         writer.write(target, sentences, progress, group=group)
-        writer.encode.model.warn_truncated(progress)
+        writer.encode.model.warn_unread(progress)
 
 
 def _encode_shard(
@@ -156,7 +156,7 @@ def _encode_shard(
     with vector_output(parts.shard_file(output, part), inputs, options) as target:
         writer = VectorWriter(files, inputs, options, progress)
         writer.write(target, files.sentences(*part.span), progress, part=part)
-        writer.encode.model.warn_truncated(progress)
+        writer.encode.model.warn_unread(progress)
 
 
 def _encode_folder(
@@ -204,7 +204,7 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
             task.advance(n_in_part - inner.n_done)
             for text in inner.warnings:
                 progress.warn(text)
-    writer.encode.model.warn_truncated(progress)
+    writer.encode.model.warn_unread(progress)
 
 
 def _encode_shards(
@@ -305,7 +305,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
                 write_row((ids.popleft(), *row) if ids else row)
 
             EncodeJob(texts(), encode).run(PairsSink(write), progress)
-    encode.model.warn_truncated(progress)
+    encode.model.warn_unread(progress)
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
     if n_empty := counts["left_out"]:

@@ -85,7 +85,7 @@ class _Worker:
             encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:
             return answer | {"error": error.message, "hint": error.hint or ""}
-        self._writer.encode.model.warn_truncated(progress)
+        self._writer.encode.model.warn_unread(progress)
         n_blank = self.files.blank.total()
         return answer | {"n_blank": n_blank, "warning": "; ".join(progress.warnings)}
 

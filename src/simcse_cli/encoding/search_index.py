@@ -8,7 +8,7 @@ read, so it may be larger than the memory.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -122,6 +122,17 @@ def _made_otherwise(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
         f"{place} was made by {encoder.name} with other weights or settings",
         hint="repeat the options with which it was made, or encode again with --force",
     )
+
+
+def index_checksum(path: Path | str) -> str | None:
+    """Return the checksum of the content of an index, or None if there is no undamaged index."""
+    files = index_files(path)
+    if not all(map(Path.is_file, files)):
+        return None
+    with suppress(DataError), foreign_format(path, "a search index"):
+        info, _ = _read_tensors(files)
+        return info["sha256"]
+    return None
 
 
 class _UnitBlocks:
@@ -329,8 +340,8 @@ class SearchIndex:
             )
         return self._searcher.search(unit_rows(queries, np.float32), k)
 
-    def save(self, path: Path | str, *, force: bool = False) -> None:
-        """Write the index atomically.
+    def save(self, path: Path | str, *, force: bool = False) -> str:
+        """Write the index atomically, and return the checksum of its content.
 
         Exact vectors become a flat FAISS index if the path ends in ``.faiss``.
         """
@@ -358,6 +369,7 @@ class SearchIndex:
             facts = {"sha256": checksum, "format": FORMAT}
             save_file(tensors, temporary[-1], metadata=self.info | facts)
             sort_metadata(temporary[-1])
+        return checksum
 
     def _as_faiss(self) -> FaissSearcher:
         if isinstance(self._searcher, FaissSearcher):
@@ -374,6 +386,7 @@ class SearchIndex:
                 raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
         with foreign_format(path, "a search index", hint=hint):
             info, tensors = _read_tensors(files)
+            del info["sha256"]
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
             ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
             searcher = _open_searcher(files, tensors)
@@ -399,7 +412,7 @@ def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Arra
     if len(files) > 1:
         tensors["faiss"] = np.memmap(files[0], np.uint8, "r")
     # FAISS does not check what it reads, so it only gets bytes whose digest is right.
-    if info.pop("sha256", None) != _digest(tensors):
+    if info.get("sha256") != _digest(tensors):
         raise ValueError("its content has changed since it was written")
     return info, tensors
 

@@ -20,7 +20,7 @@ from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
 from simcse_cli.encoding.update import Update
-from simcse_cli.errors import DataError, kept_on_interrupt
+from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
 from simcse_cli.files.atomic import (
     check_output,
     fsync_tree,
@@ -166,9 +166,15 @@ class VectorSink:
             "processes": self.group.n_processes,
             "texts": self.keep_texts,
         }
-        with writing(self.output), kept_on_interrupt(self._say_what_is_kept):
-            self._find_unfinished(progress)
-            yield
+        try:
+            with writing(self.output), kept_on_interrupt(self._say_what_is_kept):
+                self._find_unfinished(progress)
+                yield
+        except OutputError as error:
+            # If the system refused to write, such as on a full disk, what was written is kept.
+            if error.hint and isinstance(error.__cause__, OSError) and self._journal.exists():
+                error.hint += "; to continue here, add --resume"
+            raise
 
     def _find_unfinished(self, progress: Progress) -> None:
         check_output(self.output, force=self.force or self.earlier is not None)

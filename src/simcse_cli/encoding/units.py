@@ -40,9 +40,16 @@ def unit_vectors(
     return units
 
 
-def load_and_encode(texts: Sequence[str], options: ModelOptions, progress: Progress) -> Units:
-    """Return vectors of length 1, ``(n, D)``, by the model that the options name."""
+def load_and_encode(
+    texts: Sequence[str], options: ModelOptions, progress: Progress
+) -> tuple[Units, list[int]]:
+    """Return vectors of length 1, ``(n, D)``, by the model that the options name.
+
+    The list holds the positions of the texts in which the model knows no sub-word.
+    """
     encoder = load_for_encoding(options.model, options, progress)
     units = unit_vectors(texts, encoder, progress, batch_tokens=options.batch_tokens)
-    encoder.warn_truncated(progress)
-    return units
+    # Most often there are none, and the texts need not be read again.
+    unknown = encoder.unknown_texts(texts) if encoder.model.tokens.n_unknown else []
+    encoder.warn_unread(progress)
+    return units, unknown

@@ -26,7 +26,7 @@ from simcse_cli.files.output import compared_keys, other_value
 from simcse_cli.files.schema import checked
 
 FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
-FACTS |= {"input_rows", "rows_sha256", "texts_sha256"}
+FACTS |= {"index_sha256", "input_rows", "rows_sha256", "texts_sha256"}
 """Entries of a side file that are not settings."""
 NOT_RECORDED = {"capability", "column"}
 """Settings that simcse 1.0.0 did not record; they are compared if a side file has them."""

@@ -1,7 +1,7 @@
 """Write the vectors of an input, whole or in parts, with side files that record their origin."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,13 @@ from simcse_cli.encoding.journal import is_unfinished
 from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import ALONE, Part, ProcessGroup, side_file
 from simcse_cli.encoding.row_names import names_file, text_digest, write_names
-from simcse_cli.encoding.search_index import SearchIndex, index_files
+from simcse_cli.encoding.search_index import (
+    SearchIndex,
+    check_index_output,
+    index_checksum,
+    index_files,
+    is_index,
+)
 from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
@@ -57,20 +63,31 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 def may_replace_index(output: Path, options: EncodeOptions) -> bool:
     """Tell whether the options allow to replace an existing index: only that of this output.
 
-    A run that was interrupted may have written it before the output.
+    A run that was interrupted may have written it before the output. A file in its place that is
+    no index is the user's.
     """
     if options.force or is_unfinished(output):
         return True
     side: Any = None
     with suppress(DataError):  # a missing or damaged side file names no index
         side = read_json(side_file(output))
-    return options.index is not None and _is_index_of(side, output, options.index)
+    index = options.index
+    if index is None or not _is_index_of(side, output, index):
+        return False
+    return is_index(index) or not index.exists()
 
 
 def _is_index_of(side: Any, output: Path, index: Path) -> bool:
     """Tell whether the side file of an output names this index."""
     recorded = side.get("index") if isinstance(side, dict) else None
     return recorded is not None and (output.parent / recorded).resolve() == index.resolve()
+
+
+def _is_as_recorded(index: Path, side: Mapping[str, Any]) -> bool:
+    """Tell whether an index holds what was written into it with the output of this side file."""
+    # Side files of simcse 1.0.0 do not record what an index holds.
+    recorded = side.get("index_sha256")
+    return recorded is not None and index_checksum(index) == recorded
 
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
@@ -158,11 +175,12 @@ class VectorWriter:
                 )
             options = replace(options, index=index)
             self.options = options
+            check_index_output(index, force=may_replace_index(output.path, options))
         id_column = options.id_column or ""  # it is never missing, as --update needs --id-column
         update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
-        # A killed update may have replaced the index already.
+        # A killed update may have replaced the index already, or the user by an older copy.
         has_index = options.index is None or (
-            all(map(Path.exists, index_files(options.index))) and not is_unfinished(output.path)
+            not is_unfinished(output.path) and _is_as_recorded(options.index, side)
         )
         # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
@@ -231,8 +249,13 @@ class VectorWriter:
                     f"{path} exists already and was not written with --index {index}",
                     hint=EXISTS_HINT,
                 )
+            hint = "write all again with --force"
             for file in index_files(index):
-                require_file(file, hint="write all again with --force")
+                require_file(file, hint=hint)
+            if "index_sha256" in side and not _is_as_recorded(index, side):
+                raise OutputError(
+                    f"{index} is not the index that {path} was written with", hint=hint
+                )
         progress.info(f"{path} is already finished")
         return int(side["n_rows"])
 
@@ -244,7 +267,7 @@ class VectorWriter:
         rows: Array,
         texts: Iterable[str],
     ) -> None:
-        """Write the side file, the ids if the output has no room for them, and the search index.
+        """Write the search index, the side file, and the ids if the output has no room for them.
 
         ``rows`` and ``texts`` are those of the whole output. All but the index go to ``folder``.
         """
@@ -256,24 +279,27 @@ class VectorWriter:
         digest = RowDigest()
         digest.add(rows, texts if vector_file(output.path) in WITH_TEXT else None)
         side = self._side(len(rows), part) | digest.facts()
-        if index is not None:
-            side["index"] = os.path.relpath(index, output.path.parent)
         hint = "add --resume, which keeps the vectors of unchanged sentences"
+        if index is not None:
+            self.inputs.require_unchanged(hint=hint)  # before an earlier index is replaced
+            side["index"] = os.path.relpath(index, output.path.parent)
+            side["index_sha256"] = self._write_index(
+                index, output.path, rows, PackedTexts.of(texts)
+            )
         output.write_record(folder, side, hint=hint)
         if ids_file is not None:
             digests = self.earlier.digests if self.earlier else map(text_digest, texts)
             names = zip(self._ids(output.path, part) or (), digests, strict=True)
             write_names(folder / ids_file.name, names)
-        if index is not None:
-            self._write_index(index, output.path, rows, PackedTexts.of(texts))
 
-    def _write_index(self, index: Path, output: Path, rows: Array, texts: PackedTexts) -> None:
+    def _write_index(self, index: Path, output: Path, rows: Array, texts: PackedTexts) -> str:
+        """Write the index of the output, and return its checksum."""
         model = self.encode.model
         ids = None
         if self.options.id_column is not None:
             ids = list(map(cell_text, self._ids(output, None) or ()))
         search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
-        search_index.save(index, force=self._replaces_index)
+        return search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
         """Return the ids in the id column, else the row numbers of a folder's part, else None."""

@@ -147,15 +147,17 @@ class Inputs:
                 hint = hint or "give a copy that nobody writes to"
                 raise DataError(f"{path} has changed while it was read", hint=hint)
 
+    def __contains__(self, file: Path | str) -> bool:
+        """Tell whether a file is one of these files, under whatever name or link."""
+        path = _local(file)
+        if is_remote(path):
+            return file in self._seen
+        identity = _identity(path)
+        return identity is not None and identity in self._seen.values()
+
     def require_apart(self, output: Path | str) -> None:
         """Raise UsageError if an output is one of the files, under whatever name or link."""
-        output_path = _local(output)
-        if is_remote(output_path):
-            is_input = output in self._seen
-        else:
-            identity = _identity(output_path)
-            is_input = identity is not None and identity in self._seen.values()
-        if is_input:
+        if output in self:
             raise UsageError(
                 f"{output} is read by this command, and would be replaced",
                 hint="choose another name for the output",

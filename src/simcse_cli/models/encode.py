@@ -174,8 +174,12 @@ class ReadyEncoder:
         }
         return facts | {name: str(value) for name, value in self._variations(prompt).items()}
 
-    def warn_truncated(self, progress: Progress) -> None:
-        self.model.tokens.warn_truncated(progress)
+    def warn_unread(self, progress: Progress) -> None:
+        self.model.tokens.warn_unread(progress)
+
+    def unknown_texts(self, texts: Sequence[str]) -> list[int]:
+        """Return the positions of the texts in which the model knows no sub-word."""
+        return _Texts.read(self.model, texts, self.prompt, self.use.long, None).unknown
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
@@ -267,6 +271,10 @@ def encode(
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
         progress.warn(model.tokens.cut_note(n_cut))
+    if texts.unknown:
+        n_unknown = int(np.isin(inverse, texts.unknown).sum())
+        model.tokens.n_unknown += n_unknown
+        progress.warn(model.tokens.unknown_note(n_unknown))
 
     # The forward passes, in evaluation mode.
     rows = model.template.around([*chain.from_iterable(texts.pieces)])
@@ -336,11 +344,13 @@ class _Texts:
             zeros if nothing needs these numbers.
         pieces: one list of rows per text.
         cut: positions of the texts that were cut at the model's own length.
+        unknown: positions of the texts in which no sub-word is known.
     """
 
     frame: tuple[int, int]
     pieces: list[list[list[int]]]
     cut: list[int]
+    unknown: list[int]
 
     @classmethod
     def read(
@@ -371,10 +381,11 @@ class _Texts:
             too_long = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
         if not has_windows:
-            return cls(frame, pieces, list(too_long))
+            return cls(frame, pieces, list(too_long), tokens.without_known(rows, frame))
         for position, ids in too_long.items():
+            rows[position] = ids
             pieces[position] = in_windows(ids, frame, limit)
-        return cls(frame, pieces, [])
+        return cls(frame, pieces, [], tokens.without_known(rows, frame))
 
     def means(self, vectors: Floats32) -> Floats32:
         """Return the mean over the pieces of each text, weighted by their sub-words.

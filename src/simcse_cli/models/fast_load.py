@@ -98,12 +98,19 @@ class PlainTokenizer:
     model_max_length: int
     truncation_side: str
     mask_token: str | None = None
+    unk_token: str | None = None
     is_fast: bool = True
 
     @property
     def mask_token_id(self) -> int | None:
-        mask = self.mask_token
-        return None if mask is None else self.backend_tokenizer.token_to_id(mask)
+        return self._id_of(self.mask_token)
+
+    @property
+    def unk_token_id(self) -> int | None:
+        return self._id_of(self.unk_token)
+
+    def _id_of(self, token: str | None) -> int | None:
+        return None if token is None else self.backend_tokenizer.token_to_id(token)
 
 
 def plain_backbone(folder: Path) -> EncodingBackbone | None:
@@ -269,7 +276,8 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
             pad_id = None if pad is None else tokenizer.token_to_id(pad)
             length, side = _length_and_side(settings, content)
             mask = _text(settings.get("mask_token"))
-            return PlainTokenizer(tokenizer, pad_id, length, side, mask)
+            unknown = _text(settings.get("unk_token", content["model"].get("unk_token")))
+            return PlainTokenizer(tokenizer, pad_id, length, side, mask, unknown)
     except DataError:  # damaged: transformers reports how
         return None
 

@@ -84,6 +84,11 @@ def resolve_model(name: str | Path, progress: Progress = SILENT, *, may_fetch: b
     two may end in ``@REVISION``: a branch, a tag or a commit. Without ``may_fetch``, a model of the
     Hub must be in the local cache; only files that it lacks there are fetched.
     """
+    if not str(name).strip():
+        raise CheckpointError(
+            "the name of the model is empty, need a folder or a name",
+            hint="leave --model out for minilm, or name one: --model runs/first",
+        )
     # A path.
     path = Path(name)
     if path.is_dir():

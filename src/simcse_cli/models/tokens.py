@@ -59,6 +59,7 @@ class Tokens:
         n_known: size of the vocabulary that the weights have.
         name: the name that the user gave the model, for messages.
         n_cut: texts cut since the last warning.
+        n_unknown: texts without a known sub-word since the last warning.
     """
 
     tokenizer: Any
@@ -66,6 +67,7 @@ class Tokens:
     n_known: int
     name: str
     n_cut: int = 0
+    n_unknown: int = 0
 
     def __post_init__(self) -> None:
         self._rust_tokenizers: dict[int | None, Tokenizer] = {}
@@ -220,6 +222,34 @@ class Tokens:
         pairs = zip(candidates, uncut, strict=True)
         return {position: ids for position, ids in pairs if len(ids) > limit}
 
+    @functools.cached_property
+    def _ids_of_unknown(self) -> frozenset[int]:
+        """The ids of a text in which nothing is known; none if no token stands for the unknown."""
+        unknown_id = self.tokenizer.unk_token_id
+        (empty_row,) = self.ids([""], limit=None)
+        # Some tokenizers take the end token for it, which stands in an empty text as well.
+        if unknown_id is None or unknown_id in empty_row:
+            return frozenset()
+        return frozenset([unknown_id, *empty_row])
+
+    def without_known(self, rows: Sequence[list[int]], frame: tuple[int, int]) -> list[int]:
+        """Return the positions of the rows with sub-words of which none is known.
+
+        ``frame`` tells how many tokens stand before and after each text; zeros without a prompt.
+        """
+        ids_of_unknown = self._ids_of_unknown
+        if not ids_of_unknown:
+            return []
+        unknown_id = self.tokenizer.unk_token_id
+        n_before, n_after = frame
+        positions = []
+        for position, row in enumerate(rows):
+            if unknown_id in row:
+                text = row[n_before : len(row) - n_after]
+                if unknown_id in text and ids_of_unknown.issuperset(text):
+                    positions.append(position)
+        return positions
+
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""
         noun = "text" if n_texts == 1 else "texts"
@@ -228,11 +258,21 @@ class Tokens:
             "reads; --long mean takes the mean of their windows"
         )
 
-    def warn_truncated(self, progress: Progress) -> None:
-        """Warn of the texts that were cut since the last warning, if there are any."""
+    def unknown_note(self, n_texts: int) -> str:
+        """Return the warning that the model cannot read this many texts."""
+        texts_are = "text is" if n_texts == 1 else "texts are"
+        return (
+            f"{n_texts:,} {texts_are} unknown to {self.name}: all sub-words are "
+            f"{self.tokenizer.unk_token}, so the vector says nothing of the text"
+        )
+
+    def warn_unread(self, progress: Progress) -> None:
+        """Warn of the texts that were cut or unknown since the last warning, if there are any."""
         if self.n_cut:
             progress.warn(self.cut_note(self.n_cut))
-        self.n_cut = 0
+        if self.n_unknown:
+            progress.warn(self.unknown_note(self.n_unknown))
+        self.n_cut = self.n_unknown = 0
 
 
 def in_windows(ids: list[int], frame: tuple[int, int], limit: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from simcse_cli.data.formats import FileFormat, source_name
 from simcse_cli.data.given import Given
-from simcse_cli.data.ids import require_unique
+from simcse_cli.data.ids import USUAL_NAMES, require_unique, usual_column
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.table import Table
@@ -20,7 +20,7 @@ from simcse_cli.data.writers import build_manifest, open_rows, output_format, ro
 from simcse_cli.encoding.units import load_and_encode
 from simcse_cli.errors import DataError, UsageError
 from simcse_cli.files.atomic import check_output
-from simcse_cli.files.inputs import STDIO, is_stream
+from simcse_cli.files.inputs import STDIO, Inputs, is_stream
 from simcse_cli.prepare.finders import (
     ExactFinder,
     Finder,
@@ -43,7 +43,7 @@ _FOUND_COLUMNS = ("row", "id", "text", "of_file", "of_row", "of_id", "of_text", 
 class _Texts:
     """The texts of a file with their ids; both lists have an entry for each row.
 
-    The text of an empty row is "". If no column holds ids, every id is "".
+    The text of an empty row is "". If no column holds an id for each row, every id is "".
     """
 
     name: str
@@ -51,14 +51,27 @@ class _Texts:
     ids: list[str]
 
     @classmethod
-    def read(cls, source: str, given: Given, id_column: str | None) -> "_Texts":
-        columns = () if id_column is None else (id_column,)
+    def read(
+        cls, source: str, given: Given, options: DuplicateOptions, progress: Progress
+    ) -> "_Texts":
+        """Return the texts of a file with the ids in the column that is given, else a usual one."""
+        table = Table(source, Job.TEXTS, given)
+        column = options.id_column
+        # If rows are not listed but kept, nothing shows the ids of a usual column.
+        if column is None and options.keep is None and not table.is_text:
+            column = usual_column(table.reading.grid.names)
         texts, ids = [], []
-        for text, cells in Table(source, Job.TEXTS, given).texts_with(*columns):
+        for text, cells in table.texts_with(*filter(None, [column])):
             texts.append(clean_text(text))
             ids.append(cell_text(cells[0]) if cells else "")
-        if id_column is not None:
-            require_unique(lambda: ids, source, id_column)
+        if column is not None:
+            try:
+                require_unique(lambda: ids, source, column)
+            except DataError as error:
+                if options.id_column is not None:
+                    raise
+                progress.info(f"{error.message}: the rows are listed without ids")
+                ids = [""] * len(texts)
         return cls(source, texts, ids)
 
 
@@ -73,19 +86,26 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         if is_stream(path):
             hint = "write it into a file first: cat > texts.txt"
             raise DataError(f"{source_name(path)} cannot be read twice", hint=hint)
+    if options.against is not None and options.against in Inputs([source]):
+        raise UsageError(
+            f"{options.against} is the input itself, of which every row would be a duplicate",
+            option="--against",
+            hint="leave it out to compare the rows of one file with each other",
+        )
 
     given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, options.id_column)
+    beside = USUAL_NAMES if options.id_column is None else (options.id_column,)
+    given = given.of_texts(options.column, options.text, *beside)
     table = Table(source, Job.TEXTS, given)
     columns: tuple[str, ...] = _FOUND_COLUMNS
     if options.keep is not None:
         columns = _TEXT_COLUMN if table.reading.is_text else table.reading.grid.names
     form = output_format(options.output, columns)
     # Number the texts of both files, beginning with the older file, whose texts are always kept.
-    new = _Texts.read(source, given, options.id_column)
+    new = _Texts.read(source, given, options, progress)
     older = _Texts("", [], [])
     if options.against is not None:
-        older = _Texts.read(options.against, given, options.id_column)
+        older = _Texts.read(options.against, given, options, progress)
     texts = [*older.texts, *new.texts]
     n_older = len(older.texts)
 
@@ -103,9 +123,11 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         found[number] = kind, match
 
     result = _Result(older, new, found)
-    rows = result.pairs() if options.keep is None else result.kept(table, form)
+    rows = result.pairs(form) if options.keep is None else result.kept(table, form)
     _write(source, options, columns, rows, result)
     progress.info(f"{source}: {result.summary()}")
+    if str(options.output) != STDIO:
+        progress.info(f"wrote {options.output}")
 
 
 def _passed_over(older: _Texts, new: _Texts) -> set[int]:
@@ -174,8 +196,11 @@ def _finders(
         elif kind is DuplicateKind.NEAR:
             finders[kind] = NearFinder(options.near_threshold)
         else:
-            units = load_and_encode(texts, options, progress)
-            finders[kind] = MeaningFinder(units, options.threshold)
+            units, unknown = load_and_encode(texts, options, progress)
+            finders[kind] = MeaningFinder(units, options.threshold, unknown)
+            if unknown:
+                what = "a text that is" if len(unknown) == 1 else f"{len(unknown):,} texts that are"
+                progress.info(f"not compared by meaning: {what} unknown to {options.model}")
     return finders
 
 
@@ -191,22 +216,28 @@ class _Result:
     new: _Texts
     found: dict[int, FoundText]
 
-    def pairs(self) -> Iterator[tuple[str, ...]]:
-        """Yield each duplicate and the text that it repeats as a row, in the order of the file."""
+    def pairs(self, form: FileFormat) -> Iterator[tuple[Any, ...]]:
+        """Yield each duplicate and the text that it repeats as a row, in the order of the file.
+
+        JSON Lines get numbers, other formats texts.
+        """
+        is_json_lines = form is FileFormat.JSONL
         for number in sorted(self.found):
             kind, match = self.found[number]
             _, *duplicate = self._place(number)  # always in the source, so its file is not written
             kept = self._place(match.kept_number)
-            yield *duplicate, *kept, kind.value, f"{match.score:.4f}"
+            score = f"{match.score:.4f}"
+            row = (*duplicate, *kept, kind.value, float(score) if is_json_lines else score)
+            yield row if is_json_lines else tuple(map(str, row))
 
-    def _place(self, number: int) -> tuple[str, str, str, str]:
+    def _place(self, number: int) -> tuple[str, int, str, str]:
         """Return the file, the row and the id of a text, and the text itself."""
         part = self.older
         row = number
         if row >= len(part.texts):
             row -= len(part.texts)
             part = self.new
-        return part.name, str(row + 1), part.ids[row], part.texts[row]
+        return part.name, row + 1, part.ids[row], part.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
         """Yield the rows of the source that are not duplicates, with all of their columns.

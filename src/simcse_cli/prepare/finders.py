@@ -5,7 +5,7 @@ duplicate of the nearest kept text. So every duplicate is close to a kept text, 
 another duplicate.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -107,11 +107,13 @@ class MeaningFinder:
     Args:
         units: vectors of length 1, ``(n, D)``; row i is of text i.
         threshold: least cosine of a duplicate.
+        left_out: numbers of texts that repeat no text and that no text repeats.
     """
 
-    def __init__(self, units: Floats32, threshold: float) -> None:
+    def __init__(self, units: Floats32, threshold: float, left_out: Collection[int] = ()) -> None:
         self._units = units
         self._threshold = threshold
+        self._left_out = frozenset(left_out)
         self._short = _shortened(units)
         # The short vectors and the numbers of the texts that were added.
         self._kept = np.empty_like(self._short)
@@ -143,6 +145,8 @@ class MeaningFinder:
         self._added = []
 
     def find(self, number: int) -> Match | None:
+        if number in self._left_out:
+            return None
         nearest = self._nearest.get(number)
         if self._added:
             # The texts added from this block are the last ones of `_numbers`.
@@ -154,6 +158,8 @@ class MeaningFinder:
         return Match(nearest.kept_number, min(1.0, nearest.score))  # rounding may exceed 1
 
     def add(self, number: int) -> None:
+        if number in self._left_out:
+            return
         self._kept[len(self._numbers)] = self._short[number]
         self._numbers.append(number)
         self._added.append(self._places[number])

@@ -392,7 +392,7 @@ class NegativeSearch:
         self._units = encode(texts, file=work / "texts.npy", prompt=prompt)
         anchor_file = work / "anchors.npy"
         self._queries = encode(anchors, file=anchor_file, prompt=encoder.query_prompt)
-        encoder.warn_truncated(self.progress)
+        encoder.warn_unread(self.progress)
         self._open_pool(texts, text_keys[is_new_text], encoder)
 
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
@@ -542,7 +542,7 @@ def _paraphrase_rows(
         prompt=encoder.prompt,
         batch_tokens=options.batch_tokens,
     )
-    encoder.warn_truncated(progress)
+    encoder.warn_unread(progress)
     best = _nearest_pairs(units, options, work, progress)
 
     counts = ParaphraseCounts(len(texts))
