@@ -137,6 +137,18 @@ JUDGED = (
 )
 
 
+@pytest.fixture
+def on_judged(invoke, tmp_path, monkeypatch, tiny_model_dir):
+    """Return a function that runs a command beside the table of judged pairs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judged.csv").write_text(JUDGED)
+
+    def run(*arguments):
+        return invoke(*(tiny_model_dir if word == "MODEL" else word for word in arguments))
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("arguments", "kept"),
     [
@@ -144,17 +156,12 @@ JUDGED = (
         (["encode", "judged.csv", "--pairs", "-o", "-", *MODEL], "A hen.,A hen.,1.000000\n"),
     ],
 )
-def test_pairs_of_other_labels_are_left_out_where_pairs_are_compared(
-    arguments, kept, invoke, tmp_path, monkeypatch, tiny_model_dir
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "judged.csv").write_text(JUDGED)
-    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
-    found = invoke(*words, "--keep-label", "1")
+def test_pairs_of_other_labels_are_left_out_where_pairs_are_compared(arguments, kept, on_judged):
+    found = on_judged(*arguments, "--keep-label", "1")
     assert "judged.csv: left out 2 rows with other labels" in found.stderr
     assert kept in found.stdout
     assert "A cow" not in found.stdout
-    missing = invoke(*words, "--keep-label", "yes")
+    missing = on_judged(*arguments, "--keep-label", "yes")
     assert "no row has a label to keep; the labels are 0, 1, 2" in missing.stderr
 
 
@@ -167,13 +174,8 @@ def test_pairs_of_other_labels_are_left_out_where_pairs_are_compared(
         ["train", "--train-file", "judged.csv", "--column", "sentence1", "--dry-run", *MODEL],
     ],
 )
-def test_labels_to_keep_are_refused_where_rows_are_no_pairs_to_keep(
-    arguments, invoke, tmp_path, monkeypatch, tiny_model_dir
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "judged.csv").write_text(JUDGED)
-    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
-    outcome = invoke(*words, "--keep-label", "1")
+def test_labels_to_keep_are_refused_where_rows_are_no_pairs_to_keep(arguments, on_judged):
+    outcome = on_judged(*arguments, "--keep-label", "1")
     assert outcome.exit_code == 2
     assert "--keep-label: has no use" in outcome.stderr
 
@@ -190,13 +192,8 @@ def test_labels_to_keep_are_refused_where_rows_are_no_pairs_to_keep(
         ["eval", "sts", "--pair-file", "judged.csv", "--save-scores", "judged.csv", *MODEL],
     ],
 )
-def test_no_command_replaces_the_file_that_it_reads(
-    arguments, invoke, tmp_path, monkeypatch, tiny_model_dir
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "judged.csv").write_text(JUDGED)
-    words = [str(tiny_model_dir) if word == "MODEL" else word for word in arguments]
-    outcome = invoke(*words, "--force")
+def test_no_command_replaces_the_file_that_it_reads(arguments, on_judged, tmp_path):
+    outcome = on_judged(*arguments, "--force")
     assert outcome.exit_code == 2
     assert "judged.csv is read by this command, and would be replaced" in outcome.stderr
     assert (tmp_path / "judged.csv").read_text() == JUDGED

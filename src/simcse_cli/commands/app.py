@@ -386,7 +386,8 @@ def _usage_hint(message: str, arguments: Sequence[str]) -> str:
     if unknown[1] == "option":
         # A file such as -notes.txt is taken for the option -n.
         for word in arguments:
-            if word.startswith(unknown[2]) and os.path.exists(word):  # noqa: PTH110 - for long words
+            is_file = os.path.exists(word)  # noqa: PTH110 - fails for long words
+            if is_file and word.startswith(unknown[2]):
                 return f"for a file whose name begins with a dash: {shlex.quote(f'./{word}')}"
         options = chain.from_iterable(parameter.opts for parameter in command.params)
         return did_you_mean(unknown[2], options, cutoff=0.75) or help_page_hint

@@ -96,6 +96,11 @@ class ColumnFacts:
         return bool(self.values) and None not in map(to_number, self.values)
 
     @property
+    def can_hold_scores(self) -> bool:
+        """Whether the column may hold scores, which words that recur are not."""
+        return self.are_numbers or self.kind is not Kind.LABEL
+
+    @property
     def are_few_whole_numbers(self) -> bool:
         if len(self.values) > _MOST_CLASSES:
             return False

@@ -187,8 +187,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
-            is_word = column.kind is Kind.LABEL and not column.are_numbers
-            if column.are_numbers or (name in names.SCORES and not is_word):
+            if column.are_numbers or (name in names.SCORES and column.can_hold_scores):
                 return column
     numbers = [column for column in free if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
@@ -197,11 +196,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
             return fitting[0]
         if fitting:
             raise _which_column("score", found, fitting)
-    others = []
-    for column in free:
-        if column.are_numbers or column.kind is not Kind.LABEL:  # words are no scores
-            others.append(column)
-    raise _which_column("score", found, others)
+    raise _which_column("score", found, [column for column in free if column.can_hold_scores])
 
 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:

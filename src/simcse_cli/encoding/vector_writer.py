@@ -100,8 +100,6 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         companions.append(ids_file)
     if options.index is not None:
         companions += index_files(options.index)
-    for file in (path, side_file(path), *companions):
-        inputs.require_apart(file)
     # The ids of an output with a side file, or of an unfinished one, are its own.
     if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
         check_output(ids_file, force=options.force)

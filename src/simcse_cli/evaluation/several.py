@@ -90,7 +90,8 @@ def _warn_of_untrained(model: str, seeds: Sequence[Path], progress: Progress) ->
     folders = seeds or [Path(model)]
     n_untrained = 0
     for folder in folders:
-        n_untrained += is_run(folder) and read_run_record(folder).best_step == 0
+        if is_run(folder) and read_run_record(folder).best_step == 0:
+            n_untrained += 1
     if not n_untrained:
         return
     who = f"{n_untrained} of {len(seeds)} seeds of {model}" if seeds else model
