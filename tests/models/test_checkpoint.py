@@ -146,6 +146,21 @@ def test_weights_of_another_shape_are_named(tiny_model_dir):
         load_encoder(tiny_model_dir, device="cpu")
 
 
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("is_prefixed", [False, True])
+def test_layers_that_the_configuration_does_not_count_are_an_error(
+    tiny_model_dir, is_prefixed, encode_only
+):
+    if is_prefixed:
+        unconverted(tiny_model_dir)
+    path = tiny_model_dir / "config.json"
+    config = json.loads(path.read_text())
+    last = config["num_hidden_layers"] - 1
+    path.write_text(json.dumps(config | {"num_hidden_layers": last}))
+    with pytest.raises(CheckpointError, match=rf"no layer for the weights encoder.layer.{last}\."):
+        load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
+
+
 def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
     before = plain_vectors(tiny_model_dir, "cls_before_pooler", sentences)
     head = unconverted(tiny_model_dir)

@@ -200,7 +200,7 @@ def _json_object(path: Path) -> _Entries:
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
 
-    Raise an error for a tensor that is missing or has another shape.
+    Raise an error for a tensor that is missing or has another shape, and for one layer too many.
     """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
@@ -224,6 +224,9 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
             backbone.put(name, _empty_part(part, config))
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", nn.Linear(width, width, device="meta"))
+    further = architecture.layer_names(config.num_hidden_layers)
+    if f"{further.up}.weight" in tensors:
+        raise CheckpointError("the tensors have more layers than the configuration")
     # The tensors take the place of these parameters.
     state = {name: tensors[name] for name, _ in backbone.named_parameters()}
     backbone.load_state_dict(state, assign=True)

@@ -8,7 +8,7 @@ import contextlib
 import copy
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +38,7 @@ _DROPOUT_KEYS = (
 # transformers' own (if config.json named another one, it would be looked up on the Hub).
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
+_LAYER_NUMBER = re.compile(r"\.\d+\.")
 # Architectures whose states depend on padding, some of them for longer texts alone.
 _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
 TOKENIZER_SETTINGS = "tokenizer_config.json"
@@ -99,6 +100,7 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
             f"{tuple(needed)}",
             hint="config.json and weights are of different models: take both from the same one",
         )
+    _refuse_more_layers(folder, backbone, info["unexpected_keys"])
     has_width = isinstance(getattr(config, "hidden_size", None), int)
     if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
@@ -106,6 +108,22 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
         )
     _require_text_alone(folder, backbone)
     return backbone, set(info["missing_keys"])
+
+
+def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> None:
+    """Refuse files that hold layers beyond those that config.json counts.
+
+    ``unused`` names the weights that have no place in the transformer. One that has a place in
+    layer 0 belongs to such a layer.
+    """
+    names = set(backbone.state_dict())
+    for key in sorted(unused):
+        name = key.removeprefix(f"{backbone.base_model_prefix}.")
+        if _LAYER_NUMBER.sub(".0.", name, count=1) in names:
+            raise CheckpointError(
+                f"{folder}: config.json has no layer for the weights {name}",
+                hint="config.json and weights are of different models: take both from the same one",
+            )
 
 
 def load_decoder(folder: Path, config: Any) -> nn.Module:
