@@ -153,6 +153,11 @@ def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, 
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     expected = (left * right).sum(axis=1) / norms
     assert [float(row["cosine"]) for row in rows] == pytest.approx(expected.tolist(), abs=1e-5)
+    # A table holds six digits, JSON Lines the same number.
+    words = ("--pairs", "-m", tiny_model_dir, "--pooler", "avg", "-o", tmp_path / "pairs.jsonl")
+    assert invoke("encode", source, *words, input=text).exit_code == 0
+    records = map(json.loads, (tmp_path / "pairs.jsonl").read_text().splitlines())
+    assert [f"{record['cosine']:.6f}" for record in records] == [row["cosine"] for row in rows]
 
 
 def test_pairs_keep_the_ids_of_their_rows(invoke, tiny_model_dir, tmp_path):

@@ -26,6 +26,8 @@ from simcse_cli.version import __version__
 
 Row = tuple[str, ...]
 """One to three texts: a sentence, a pair, or a pair with a hard negative."""
+Cells = tuple[str | float, ...]
+"""What a row of a table may hold."""
 
 
 def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
@@ -71,8 +73,8 @@ def row_output(
 @contextmanager
 def open_rows(
     output: Output, columns: Sequence[str], manifest: Callable[[Path], dict[str, Any]] | None = None
-) -> Iterator[Callable[[Row], object]]:
-    """Yield a function that writes one row of clean texts.
+) -> Iterator[Callable[[Cells], object]]:
+    """Yield a function that writes one row of numbers and clean texts.
 
     The file and its manifest appear together at the end. ``manifest`` takes the path of the
     complete file, which is still temporary, and returns the content of the manifest.
@@ -110,7 +112,9 @@ def _open_text(
         yield stream
 
 
-def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Callable[[Row], object]:
+def _row_writer(
+    stream: TextIO, fmt: FileFormat, columns: Sequence[str]
+) -> Callable[[Cells], object]:
     """Write the header, if the format has one, and return a function that writes a row."""
     if fmt is FileFormat.TEXT:
         return lambda row: stream.write(f"{row[0]}\n")
@@ -126,10 +130,15 @@ def _row_writer(stream: TextIO, fmt: FileFormat, columns: Sequence[str]) -> Call
     # Clean texts hold neither tabs nor line ends, so that nothing has to be quoted.
     if fmt is FileFormat.TSV:
         stream.write("\t".join(map(one_line, columns)) + "\n")
-        return lambda row: stream.write("\t".join(row) + "\n")
+        return lambda row: stream.write("\t".join(map(_cell, row)) + "\n")
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(columns)
-    return table.writerow
+    return lambda row: table.writerow(map(_cell, row))
+
+
+def _cell(value: str | float) -> str:
+    """Return a text as it is, and a number with six digits after the point."""
+    return value if isinstance(value, str) else f"{value:.6f}"
 
 
 def describe_file(path: Path | str) -> dict[str, Any]:

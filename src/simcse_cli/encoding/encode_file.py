@@ -13,7 +13,7 @@ from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import open_rows, row_output
+from simcse_cli.data.writers import Cells, open_rows, row_output
 from simcse_cli.encoding import parts
 from simcse_cli.encoding.formats import VectorFile, check_ids_of_parquet, vector_file
 from simcse_cli.encoding.job import EncodeJob, InsideTask
@@ -301,7 +301,7 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
 
         with open_rows(table, columns) as write_row:
 
-            def write(row: tuple[str, ...]) -> None:
+            def write(row: Cells) -> None:
                 write_row((ids.popleft(), *row) if ids else row)
 
             EncodeJob(texts(), encode).run(PairsSink(write), progress)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from simcse_cli.arrays import Array, Floats32
+from simcse_cli.data.writers import Cells
 from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
@@ -100,7 +101,7 @@ class StdoutSink(_PlainSink):
 class PairsSink(_PlainSink):
     """Pass rows of two texts and their cosine to ``write``; texts 2i and 2i + 1 are a pair."""
 
-    def __init__(self, write: Callable[[tuple[str, ...]], object]) -> None:
+    def __init__(self, write: Callable[[Cells], object]) -> None:
         self._write = write
         self.window = 2 * parts.WINDOW
 
@@ -108,7 +109,7 @@ class PairsSink(_PlainSink):
         units = unit_rows(vectors, np.float32)
         cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
         for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
-            self._write((left, right, f"{cosine:.6f}"))
+            self._write((left, right, round(float(cosine), 6)))
         self.n_rows += len(cosines)
 
 
