@@ -73,6 +73,7 @@ def test_run_sweep_trains_every_combination_for_every_seed(tmp_path):
         {"lr": lr, "batch_size": size} for lr in (1e-5, 3e-5, 1e-4) for size in (8, 16)
     ]
     assert len(training.trained) == 12
+    assert {trial.measure for trial in trials} == {"spearman of the dev file"}
     assert (tmp_path / "lr=3e-05,batch_size=8" / "seed-2" / "run.json").is_file()
     assert not list(tmp_path.rglob("checkpoint"))
     record = read_json(tmp_path / "sweep.json")
@@ -279,10 +280,11 @@ def test_trials_without_scores_come_last():
 def test_the_untrained_model_is_not_called_the_best_run(best_steps, note):
     trials = [
         Trial("lr=0.2", {"lr": 0.2}, [0.7, 0.7], [25, 50]),
-        Trial("lr=0.1", {"lr": 0.1}, [0.8, 0.8], best_steps),
+        Trial("lr=0.1", {"lr": 0.1}, [0.8, 0.8], best_steps, measure="spearman of a.tsv"),
     ]
     report = sweep_report("grid", trials, ["lr"], Path("runs"))
     assert report.notes[0] == note
+    assert "dev best: spearman of a.tsv" in report.notes
     assert [row.get("best_steps") for row in report.rows[:2]] == [
         ", ".join(map(str, best_steps)),
         "25, 50",

@@ -67,6 +67,7 @@ class SweepPlan:
 class Trial:
     """One combination of settings, and the best dev score of each seed.
 
+    ``measure`` says in words what the scores are (``spearman of dev.tsv``), once they are there.
     ``name`` is also the name of its folder. ``best_steps`` are the steps that reached the scores;
     0 means the model before training. ``failure`` says why a trial has no scores.
     """
@@ -75,6 +76,7 @@ class Trial:
     settings: Settings
     scores: list[float | None] = field(default_factory=list)
     best_steps: list[int | None] = field(default_factory=list)
+    measure: str | None = None
     failure: str | None = None
 
     @property
@@ -275,6 +277,8 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
         return
     scores = [None if record is None else record.best_score for record in records]
     best_steps = [None if record is None else record.best_step for record in records]
+    if records[0] is not None:
+        trial.measure = records[0].chosen_by
     # Only the first process has records; a search has to propose the same trials in all of them.
     trial.scores, trial.best_steps = exchange((scores, best_steps))[0]
 
@@ -400,6 +404,7 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
     for trial in trials:
         if trial.failure is not None:
             notes.append(f"failed: {trial.name} ({trial.failure})")
+    notes.append(f"dev best: {best.measure}")
     notes.append("max, q75, q50: best, upper quartile and median of the trials")
     scores = columns("score", "deviation", "best_steps", score="dev best", best_steps="at step")
     title = f"{Path(name).stem}, {len(trials)} trials"
