@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -453,3 +454,10 @@ def test_arguments_are_checked_as_options_are(embedder, call, message):
 def test_arguments_of_load_are_checked(tiny_model_dir, name, value, message):
     with pytest.raises(SimcseError, match=message):
         simcse_cli.load(tiny_model_dir, pooler="avg", **{name: value})
+
+
+def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        simcse_cli.load(tmp_path)
+    lines = "".join(traceback.format_exception_only(caught.value)).splitlines()
+    assert lines[1:] == [f"fix: {caught.value.hint}"]

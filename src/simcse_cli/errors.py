@@ -40,7 +40,7 @@ _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=on
 class SimcseError(Exception):
     """An error with a message (``PLACE: FOUND, need NEEDED``) and a hint.
 
-    The hint is the command or flag that helps.
+    The hint is the command or flag that helps; a traceback shows it below the message.
     """
 
     exit_code = 1
@@ -49,6 +49,8 @@ class SimcseError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint is not None:
+            self.add_note(f"fix: {hint}")
 
     def to_json(self) -> dict[str, str | int | None]:
         """Return the message, its parts (place, found, needed), the fix and the exit code.

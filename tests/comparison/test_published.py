@@ -429,7 +429,7 @@ def test_a_row_that_occurs_twice_is_named_with_its_groups(tmp_path: Path) -> Non
         ({"rows": [{"name": "small", "values": [1.0, 2.0]}]}, "row 'small' has 2 values, need 1"),
         ({"rows": [{"name": "small"}]}, "values"),
         ({"colour": "blue"}, "colour"),
-        ({"columns": None, "id": None}, "own.yaml: no id, columns$"),
+        ({"columns": None, "id": None}, "own.yaml: no id, columns\n"),
         (
             {"rows": [{"name": "small", "values": [1.0], "measures": ["a", "b"]}]},
             "row 'small' has 2 measures, need 1",
@@ -456,7 +456,7 @@ def test_malformed_own_table_is_named(tmp_path, change: dict[str, object], messa
 
 def test_own_table_that_is_a_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.yml").write_text("- 1\n")
-    with pytest.raises(DataError, match=r"list\.yml: no id, source, label, title, columns, rows$"):
+    with pytest.raises(DataError, match=r"list\.yml: no id, source, label, title, columns, rows\n"):
         load_table(str(tmp_path / "list.yml"))
 
 

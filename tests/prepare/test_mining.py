@@ -717,7 +717,7 @@ def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_f
     circle.digest = "other"
     with pytest.raises(OutputError, match="this search did not write it"):
         mine_on_circle(tmp_path, resume=True)
-    with pytest.raises(OutputError, match=r"o\.csv exists already$"):
+    with pytest.raises(OutputError, match=r"o\.csv exists already\n"):
         mine_on_circle(tmp_path)
     assert mine_on_circle(tmp_path, force=True)[0] == rows
 

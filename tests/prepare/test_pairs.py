@@ -169,7 +169,7 @@ def test_labels_without_pairs_are_named(tmp_path, kept, labels):
     rows = [f"How are you {n}?,Who is it {n}?,{labels[-1] if n % 2 else 0}" for n in range(4)]
     (tmp_path / "a.csv").write_text("\n".join(["question1,question2,is_duplicate", *rows]))
     given = Given(roles=("anchor", "positive", "label"), keep_labels=kept)
-    with pytest.raises(DataError, match=f"no row has a label of pairs; the labels are {labels}$"):
+    with pytest.raises(DataError, match=f"no row has a label of pairs; the labels are {labels}\n"):
         list(pair_rows([tmp_path / "a.csv"], given))
 
 
