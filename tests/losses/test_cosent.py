@@ -20,6 +20,13 @@ def test_pairs_of_equal_scores_are_not_compared():
     assert cosent(normal(4, 3), normal(4, 3, seed=1), torch.ones(4), temperature=0.05).item() == 0
 
 
+def test_a_score_that_is_no_number_is_compared_with_none():
+    left, right = torch.randn(2, 3, 4).unbind()
+    whole = cosent(left, right, torch.tensor([1.0, math.nan, 2.0]), temperature=1)
+    kept = cosent(left[::2], right[::2], torch.tensor([1.0, 2.0]), temperature=1)
+    torch.testing.assert_close(whole, kept)
+
+
 def test_loss_equals_a_double_loop():
     left, right, scores = (
         normal(5, 3),

@@ -12,6 +12,14 @@ def test_similarity_matrix_is_every_cosine():
     np.testing.assert_allclose(similarity_matrix(a, b).numpy(), expected, rtol=1e-12)
 
 
+def test_similarities_may_be_named_by_texts():
+    left, right = torch.randn(2, 3, 4).unbind()
+    by_name = similarity_matrix(left, right, "cosine")
+    torch.testing.assert_close(by_name, similarity_matrix(left, right), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="euclid"):
+        similarity_matrix(left, right, "euclid")
+
+
 def test_l2_normalize_divides_by_the_norm_of_the_last_dimension():
     vectors = torch.tensor([[[3.0, 4.0], [0.0, 2.0]]])
     assert l2_normalize(vectors).tolist() == [

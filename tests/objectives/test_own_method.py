@@ -152,6 +152,9 @@ def test_code_is_named_by_the_command_line_alone(
     if source != "variable":
         typed = invoke(*run_of(tiny_model_dir, *more, *MARGIN))
         assert typed.exit_code == 0, typed.stderr
+    if source != "sweep":  # a flag overrides recipes and variables, whose code does not run then
+        more += ["--objective", "simcse-unsup", "--force"]
+        assert invoke(*run_of(tiny_model_dir, *more)).exit_code == 0
 
 
 @pytest.mark.usefixtures("folder")
@@ -204,6 +207,15 @@ from simcse_cli import Simcse, setting
 class Vector(Simcse):
     def contrast(self, views, texts=None):
         return (views[0] * views[1]).sum(1)
+class Nothing(Simcse):
+    def contrast(self, views, texts=None):
+        (views[0] * views[1]).sum()
+class Number(Simcse):
+    def contrast(self, views, texts=None):
+        return 1.0
+class Cut(Simcse):
+    def contrast(self, views, texts=None):
+        return (views[0] * views[1]).sum().detach()
 class Terms(Simcse):
     def losses(self, representations, batch):
         return {"own": representations[0].sum(1)}, {}
@@ -221,6 +233,8 @@ class Undeclared(Simcse):
     ("cls", "found", "more"),
     [
         ("Vector", "'contrastive' of its losses has the shape (8,)", ()),
+        ("Nothing", "'contrastive' of its losses is NoneType", ()),
+        ("Number", "'contrastive' of its losses is float", ()),
         ("Terms", "'own' of its losses has the shape (16,)", ()),
         ("Terms", "'own' of its losses has the shape (16,)", ("--micro-batch-size", 5)),
     ],
@@ -229,7 +243,19 @@ def test_a_loss_that_is_no_scalar_is_refused(folder, invoke, tiny_model_dir, cls
     Path("own.py").write_text(OWN)
     run = invoke(*run_of(tiny_model_dir, "--objective", f"own.py:{cls}", "-o", "run", *more))
     assert run.exit_code == 1
-    assert f"--objective own.py:{cls}: {found}, need a scalar" in " ".join(run.stderr.split())
+    assert f"--objective own.py:{cls}: {found}, need a scalar tensor" in " ".join(
+        run.stderr.split()
+    )
+
+
+def test_a_loss_without_a_gradient_is_refused(folder, invoke, tiny_model_dir):
+    Path("own.py").write_text(OWN)
+    for more in (("-o", "a"), ("-o", "b", "--micro-batch-size", 5)):
+        run = invoke(*run_of(tiny_model_dir, "--objective", "own.py:Cut", *more))
+        assert run.exit_code == 1
+        assert "--objective own.py:Cut: none of its losses depends on the vectors" in " ".join(
+            run.stderr.split()
+        )
 
 
 def test_an_option_without_setting_is_told_how_to_declare_it(folder, invoke, tiny_model_dir):

@@ -130,7 +130,7 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
-    """Return the options of the step ``text``; its rate may be in ``options.rate`` instead."""
+    """Return the options of the step that ``text`` names, with ``options.rate`` if it is given."""
     if user_step := parse_own(text, options.rate):
         source, rate = user_step
         return replace(options, method=source, rate=rate, model=None)

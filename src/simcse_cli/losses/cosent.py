@@ -80,6 +80,6 @@ def _ranking_loss(
     similarities = similarity(wide(left), wide(right)) / temperature
     # Only the gaps c_i - c_j with s_i < s_j count; all other gaps become exp(-inf) = 0 in the sum.
     gaps = similarities[:, None] - similarities[None, :]
-    gaps = gaps.masked_fill(scores[:, None] >= scores, -math.inf)
+    gaps = gaps.masked_fill(~(scores[:, None] < scores), -math.inf)
     # The 0 in front is the "1 +" inside the logarithm, as exp(0) = 1.
     return torch.cat([gaps.new_zeros(1), gaps.flatten()]).logsumexp(dim=0)

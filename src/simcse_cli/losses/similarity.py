@@ -17,18 +17,19 @@ def l2_normalize(vectors: Tensor) -> Tensor:
 
 
 def similarity_matrix(
-    left: Tensor, right: Tensor, similarity: Similarity = Similarity.COSINE
+    left: Tensor, right: Tensor, similarity: Similarity | str = Similarity.COSINE
 ) -> Tensor:
     """Return the similarities ``(N, M)`` of all rows ``(N, D)`` with all rows ``(M, D)``.
 
     They are computed in at least float32, even under autocast: a bfloat16 cosine has only eight
-    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.08.
+    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.08. An unknown
+    name of a similarity raises a ValueError.
     """
     with no_autocast(left.device):
         dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
         left = left.to(dtype)
         right = right.to(dtype)
-        if similarity is Similarity.COSINE:
+        if Similarity(similarity) is Similarity.COSINE:
             left = l2_normalize(left)
             right = l2_normalize(right)
         return left @ right.T

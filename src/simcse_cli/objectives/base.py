@@ -220,17 +220,31 @@ class Objective(nn.Module, ABC):
         """
 
     def checked_losses(self, representations: Representations, batch: Batch) -> Losses:
-        """Return the ``losses``; raise ConfigError unless all of them are scalars."""
+        """Return the ``losses``.
+
+        Raise ConfigError unless all of them are scalar tensors, and a gradient reaches one of them.
+        """
         terms, metrics = self.losses(representations, batch)
-        for name, value in (*terms.items(), *metrics.items()):
-            shape = tuple(value.shape)
-            if shape:
-                raise ConfigError(
-                    f"--objective {self.name}: {name!r} of its losses has the shape {shape}, need "
-                    "a scalar",
-                    hint="return the mean over the rows",
-                )
+        self.require_scalars(terms | metrics)
+        if torch.is_grad_enabled() and not any(term.requires_grad for term in terms.values()):
+            raise ConfigError(
+                f"--objective {self.name}: none of its losses depends on the vectors",
+                hint="compute them from the vectors, without .detach() and torch.no_grad()",
+            )
         return terms, metrics
+
+    def require_scalars(self, losses: Mapping[str, Any]) -> None:
+        """Raise ConfigError unless all losses are scalar tensors."""
+        for name, value in losses.items():
+            found = f"is {type(value).__name__}"
+            if isinstance(value, Tensor):
+                if not value.ndim:
+                    continue
+                found = f"has the shape {tuple(value.shape)}"
+            raise ConfigError(
+                f"--objective {self.name}: {name!r} of its losses {found}, need a scalar tensor",
+                hint="return the mean over the rows",
+            )
 
     def after_step(self) -> None:
         """Update tensors that no gradient reaches, such as a queue or a moving average.

@@ -114,6 +114,8 @@ class Simcse(TextViews):
         results = [
             self.view_terms([view[:, :width] for view in views], batch) for width in self.widths
         ]
+        for of_width, _ in results:
+            self.require_scalars(of_width)
         names, metrics = results[-1]  # the last width is that of the whole vector
         terms = {}
         for name in names:

@@ -122,9 +122,10 @@ def resolve_config(
     if recipe:
         from_recipe = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
     from_environment = environment_settings()
-    # A recipe or a variable may name code to run only if the flags name it as well.
-    require_typed(from_recipe, from_flags, str(recipe))
-    require_typed(from_environment, from_flags, "environment")
+    # Recipes and variables may not name code to run; what a flag overrides would not run.
+    for values, place in ((from_recipe, str(recipe)), (from_environment, "environment")):
+        used = {name: value for name, value in values.items() if name not in from_flags}
+        require_typed(used, {}, place)
 
     # Later sources override earlier ones. The options of the objective are overridden one by one.
     merged = from_recipe | from_environment | from_flags
