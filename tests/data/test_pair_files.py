@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.given import Given, Told, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task, stsb_pairs
 from simcse_cli.errors import DataError
+from simcse_cli.progress import SilentProgress
 from simcse_cli.results.result import PUBLISHED, describe_set
 
 ROWS = [("A man, alone.", "Someone; here", 0.8), ('He said "no".', "No.", 0.25)]
@@ -97,6 +98,55 @@ def test_what_cannot_be_read_names_line_and_fix(tmp_path, text, message, hint):
     with pytest.raises(DataError, match=message) as caught:
         read_scored_pairs(tmp_path / "a.csv")
     assert hint is None or hint in caught.value.hint
+
+
+def read_scores(tmp_path, *scores):
+    """Return what was read of a column of scores, and what was told about it."""
+    rows = "".join(f"One text {n}.;Another {n}.;{score}\n" for n, score in enumerate(scores))
+    (tmp_path / "a.csv").write_text(f"left;right;score\n{rows}")
+    lines = []
+    progress = SilentProgress()
+    progress.info = lines.append
+    given = Given(told=Told(progress))
+    return read_scored_pairs(tmp_path / "a.csv", given).gold.tolist(), lines
+
+
+@pytest.mark.parametrize(
+    ("scores", "message", "hint"),
+    [
+        (["90%", "40%", "0.8"], r"line 4: score '0.8' has no .* '90%' has one \(.*line 2\)", "0.9"),
+        (["0,8", "40 %"], r"line 2: score '0,8' has no .* '40 %' has one \(.*line 3\)", "0.9"),
+        (["1,234", "900", "5"], r"line 2: score '1,234' may be .* '900' \(.*line 3\)", "write 1234 "),
+        (["3", "1,000", "2,500"], r"line 3: score '1,000' may be .* '3' \(.*line 2\)", "write 1000 "),
+        (["1.000,5", "2"], "line 2: score '1.000,5' is not", "such as 1000.5"),
+    ],
+)  # fmt: skip
+def test_scores_of_two_spellings_are_refused(tmp_path, scores, message, hint):
+    with pytest.raises(DataError, match=message) as caught:
+        read_scores(tmp_path, *scores)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("scores", "numbers"),
+    [
+        (["0,85", "3,5", "100"], [0.85, 3.5, 100]),
+        (["1,000", "0,250", "3"], [1, 0.25, 3]),
+        (["3,667", "5", "2,333"], [3.667, 5, 2.333]),
+        (["1,000", "2,500"], [1, 2.5]),
+    ],
+)
+def test_decimal_commas_are_told(tmp_path, scores, numbers):
+    found, lines = read_scores(tmp_path, *scores)
+    assert found == numbers
+    assert lines == [f"{tmp_path}/a.csv: commas in scores are read as decimal points"]
+
+
+def test_a_word_in_a_named_column_of_scores_is_to_be_written_as_a_number(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b,c\nOne text.,Another text.,high\nA.,B.,2\n")
+    with pytest.raises(DataError, match="score 'high'") as caught:
+        read_scored_pairs(tmp_path / "a.csv", Given(parse_columns("a,b,c", SCORED_PAIR)))
+    assert "write a number" in caught.value.hint
 
 
 def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):

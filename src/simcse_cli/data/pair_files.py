@@ -3,6 +3,7 @@
 They may be any table, or one of SentEval's own files.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,60 @@ from simcse_cli.errors import DataError
 SCORED_PAIR = ("left", "right", "score")
 PAIR = SCORED_PAIR[:2]
 _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,000 may be a thousand, or 1
+_OF_DIGITS = re.compile(r"[+-]?\d[\d.,'\s]*%?")
+_LEAST_GROUPED = 100  # a whole number from here on stands beside thousands
+
+
+class _Spellings:
+    """How the numbers of a column are spelled, to find two spellings that do not go together."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[str, str]] = {}  # place and text of the first cell of a kind
+
+    def add(self, place: str, text: str) -> None:
+        """Take note of the number in a cell; raise DataError if only some have a percent sign."""
+        text = text.strip()
+        digits = text.removesuffix("%").strip()
+        kind = "plain" if digits == text else "percent"
+        self._first.setdefault(kind, (place, text))
+        if {"plain", "percent"} <= self._first.keys():
+            plain_place, plain = self._first["plain"]
+            percent_place, percent = self._first["percent"]
+            raise DataError(
+                f"{plain_place}: score {plain!r} has no percent sign, but {percent!r} has one "
+                f"({percent_place}), need one spelling",
+                hint="give all scores a percent sign or none; 90% is 0.9",
+            )
+
+        if _GROUPED.fullmatch(digits):
+            self._first.setdefault("round" if digits.endswith("0") else "grouped", (place, text))
+        elif "," in digits:
+            self._first.setdefault("decimal", (place, text))
+        elif digits.isdecimal():
+            is_large = int(digits) >= _LEAST_GROUPED
+            self._first.setdefault("large" if is_large else "small", (place, text))
+
+    def has_decimal_commas(self) -> bool:
+        """Tell whether there are commas; raise DataError if they may separate thousands.
+
+        They may if each stands before three digits and a whole number has none: one from 100 on,
+        or any number if a comma stands before a final 0, which few write at the end of a fraction.
+        """
+        first = self._first
+        grouped = first.get("round", first.get("grouped"))
+        if grouped is None or "decimal" in first:
+            return "decimal" in first
+        whole = first.get("large") or ("round" in first and first.get("small"))
+        if not whole:
+            return True
+        number = grouped[1]
+        raise DataError(
+            f"{grouped[0]}: score {number!r} may be a thousand or a fraction beside "
+            f"{whole[1]!r} ({whole[0]}), need one spelling",
+            hint=f"write {number.replace(',', '')} if the comma separates thousands, "
+            f"and {number.replace(',', '.')} if it is a decimal point",
+        )
 
 
 def iter_pairs(
@@ -49,6 +104,7 @@ def iter_scored_pairs(
     Rows with a blank score are left out, and their number is told to the user.
     """
     n_pairs = n_blank = 0
+    spellings = _Spellings()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
             n_blank += 1
@@ -61,8 +117,9 @@ def iter_scored_pairs(
                 raise DataError(what, hint="fill it in, or remove the row")
         value = to_number(score)
         if value is None:
-            hint = "give the column of scores, for example: --columns left=A,right=B,score=C"
+            hint = _score_hint(score, given)
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
+        spellings.add(place, score)
         n_pairs += 1
         left, right = map(one_line, texts)
         yield left, right, value
@@ -73,6 +130,17 @@ def iter_scored_pairs(
     if n_blank:
         rows = "1 row has" if n_blank == 1 else f"{n_blank:,} rows have"
         given.told.info(f"{source_name(source)}: {rows} no score, not annotated, and left out")
+    if spellings.has_decimal_commas():
+        given.told.info(f"{source_name(source)}: commas in scores are read as decimal points")
+
+
+def _score_hint(score: str, given: Given) -> str:
+    """Return how to mend a cell of the column of scores that is not a number."""
+    if _OF_DIGITS.fullmatch(score.strip()):
+        return "write numbers such as 1000.5, without signs between thousands"
+    if "score" in given.columns:
+        return "write a number there, or leave the cell empty to leave the row out"
+    return "give the column of scores, for example: --columns left=A,right=B,score=C"
 
 
 def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSubset:
