@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 import regex
 
@@ -15,7 +16,10 @@ _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}
 _WORD = regex.compile(
     rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
 )
-_UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]")
+_UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]\p{{M}}*")
+_TERM_RUN = regex.compile(
+    rf"(?:[{_UNSPACED}]\p{{M}}*)+|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
+)
 # White space other than the plain space.
 _ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
@@ -67,6 +71,27 @@ def words(text: str) -> list[str]:
     return list(map(str, _WORD.findall(text.lower())))
 
 
+def terms(text: str) -> list[str]:
+    """Return the words, but in scripts without spaces the pairs of neighbouring characters.
+
+    A character without a neighbour of its script stands alone.
+
+    Example:
+        >>> terms("配送料 is free"), terms("猫 cat")
+        (['配送', '送料', 'is', 'free'], ['猫', 'cat'])
+    """
+    if text.isascii():
+        return words(text)
+    found: list[str] = []
+    for run in map(str, _TERM_RUN.findall(text.lower())):
+        letters = _UNSPACED_LETTER.findall(run)
+        if len(letters) < 2:
+            found.append(run)
+        else:
+            found.extend(map("".join, pairwise(letters)))
+    return found
+
+
 def count_words(text: str) -> int:
     """Return the number of words between spaces; in scripts without spaces, two letters are a word.
 
@@ -113,7 +138,7 @@ def match_key(text: str) -> str:
 def _without_marks(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_NOT_IN_KEY).decode()
-    return _NOT_IN_KEY.sub("", text)
+    return str(_NOT_IN_KEY.sub("", text))
 
 
 def digest_keys(keys: Iterable[str]) -> int:
