@@ -64,6 +64,12 @@ def test_cosine_with_the_centre():
     np.testing.assert_allclose(cosines, [math.sqrt(0.5), math.sqrt(0.5), np.nan])
 
 
+def test_telling_words_of_a_script_without_spaces_are_pairs_of_characters():
+    texts = ["配送は？", "配送料", "返品", "返品可"]
+    telling = telling_words(texts, np.array([0, 0, 1, 1]), 1)
+    assert telling == [["配送"], ["返品"]]
+
+
 def test_telling_words_by_hand():
     """Of 4 texts, "dog" is in the 2 of group 0 alone; "the" is in all."""
     texts = ["the dog runs", "the dog sleeps", "the car stops", "the car"]

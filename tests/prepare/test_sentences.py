@@ -22,6 +22,14 @@ def test_sentence_rows_reads_sources_in_order(tmp_path):
         ["我喜欢猫。", "你呢？", "好。"],
         ["Wait...", "What?!", "Été was next."],
         ["no end mark"],
+        ["I said no.", "Then I left.", "No.", "See No. 5."],
+        ["¿Dónde está?", "¡No llega!", "¿y tú?", "Gracias."],
+        ["Er sagte: „Das geht.“", "»Gut.«", "„Nein“, sagte er.", "‹Oui.›", "Bien."],
+        ["Es kam z. B. am 3. Oktober von Dr. Kurz (Abt. IT, Nr. 5) bzw. von Fa. Ott.", "Gut."],
+        ["Die 3. Auflage kostet d. h. Sie zahlen ca. 5 Euro usw. über Hrn. Meier.", "Ja."],
+        ["Ich bin 30.", "Danach war ich 31.", "I am 30.", "Then I was 31."],
+        ["La Sra. López vive en EE. UU. desde la pág. 3.", "Ud. no."],
+        ["Mme. Curie et M. Dupont, p. ex. en été.", "Bon."],
     ],
 )
 def test_split_sentences_of_text_joined_by_spaces(sentences):
@@ -30,6 +38,18 @@ def test_split_sentences_of_text_joined_by_spaces(sentences):
 
 def test_split_sentences_needs_no_space_after_cjk_marks():
     assert split_sentences("我喜欢猫。你呢？") == ["我喜欢猫。", "你呢？"]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["「はい。そうです。」と言った。", "料金は1.5万円です。"],
+        ["彼は『行く！』と答えた。", "とても（本当に。多分）いい。", "「はい。」", "とても。"],
+        ["「閉じない。", "次。"],
+    ],
+)
+def test_split_sentences_keeps_cjk_brackets_whole(sentences):
+    assert split_sentences("".join(sentences)) == sentences
 
 
 def test_split_sentences_of_nothing():

@@ -20,7 +20,7 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.table import Table
-from simcse_cli.data.text import words
+from simcse_cli.data.text import terms
 from simcse_cli.encoding.units import Units, load_and_encode
 from simcse_cli.errors import DataError, UsageError, require_extra
 from simcse_cli.progress import Progress
@@ -127,12 +127,13 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
     """Return the words that are more frequent in a group than elsewhere, the most telling first.
 
     A word is weighted by ``log_likelihood_ratio``, with numbers of texts as the counts. Words that
-    are not more frequent in the group than in all texts are left out.
+    are not more frequent in the group than in all texts are left out. In scripts without spaces,
+    two characters count as a word.
     """
     group_counts: list[Counter[str]] = [Counter() for _ in range(count_groups(groups))]
     total_counts: Counter[str] = Counter()
     for text, group in zip(texts, groups.tolist(), strict=True):
-        distinct_words = set(words(text))
+        distinct_words = set(terms(text))
         total_counts.update(distinct_words)
         if group != _NO_GROUP:
             group_counts[group].update(distinct_words)

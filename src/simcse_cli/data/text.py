@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 
 import regex
 
@@ -15,12 +16,24 @@ _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}
 _WORD = regex.compile(
     rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
 )
-_UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]")
+_UNSPACED_LETTER = regex.compile(rf"[{_UNSPACED}]\p{{M}}*")
+_TERM_RUN = regex.compile(
+    rf"(?:[{_UNSPACED}]\p{{M}}*)+|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+", regex.VERSION1
+)
 # White space other than the plain space.
 _ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
 _NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
+_ASCII_NOT_IN_KEY = "".join(c for c in map(chr, range(128)) if not c.isalnum()).encode()
+# The marks that tell two texts apart: between two digits (1/2), a sign before a number (-1), and
+# plus or hash after a letter (C++). The group keeps them when a text is split.
+_SIGNS = re.compile(r"((?<=\d)[\W_]+(?=\d)|(?<![^\s(\[])[-+](?=\d)|(?<=[^\W\d_])[+#]+)")
+# What a text with such marks has; most texts have none, and a look costs less than the splitting.
+_MAY_HAVE_SIGNS = re.compile(r"[-+\d](?:(?<=\d)[\W_]+\d|(?<=[-+])\d)")
+_DASH = regex.compile(r"\p{Pd}|\N{MINUS SIGN}")
+# In a mark, spacing, quotes and the backslash of PTB's "1\\/2" are left out.
+_NOT_IN_SIGNS = re.compile(r"[\s\\'\"‘’“”]+")
 
 
 def clean_text(text: str) -> str:
@@ -58,6 +71,27 @@ def words(text: str) -> list[str]:
     return list(map(str, _WORD.findall(text.lower())))
 
 
+def terms(text: str) -> list[str]:
+    """Return the words, but in scripts without spaces the pairs of neighbouring characters.
+
+    A character without a neighbour of its script stands alone.
+
+    Example:
+        >>> terms("配送料 is free"), terms("猫 cat")
+        (['配送', '送料', 'is', 'free'], ['猫', 'cat'])
+    """
+    if text.isascii():
+        return words(text)
+    found: list[str] = []
+    for run in map(str, _TERM_RUN.findall(text.lower())):
+        letters = _UNSPACED_LETTER.findall(run)
+        if len(letters) < 2:
+            found.append(run)
+        else:
+            found.extend(map("".join, pairwise(letters)))
+    return found
+
+
 def count_words(text: str) -> int:
     """Return the number of words between spaces; in scripts without spaces, two letters are a word.
 
@@ -75,16 +109,36 @@ def count_words(text: str) -> int:
 
 
 def match_key(text: str) -> str:
-    """Return the text without case, spacing, punctuation and Unicode variants.
+    """Return the text without case, spacing, Unicode variants, and punctuation of no meaning.
 
     Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It
-    isn't so"``. The key of a text without letters and digits is the text itself, on one line.
+    isn't so"``. Marks that change a number or a name are kept: those between two digits (``4.95``,
+    ``1/2``), a plus or minus that starts a number (``-1``), and plus and hash after a letter
+    (``C++``, ``C#``). The key of a text without letters and digits is the text itself, on one line.
+
+    Example:
+        >>> match_key("Half: 1 / 2 of C#'s."), match_key("covid-19")
+        ('half1/2ofc#s', 'covid19')
     """
     if text.isascii():
-        key = "".join(words(text))
+        plain = text.lower()
     else:
-        key = _NOT_IN_KEY.sub("", unicodedata.normalize("NFKC", text).casefold())
+        plain = unicodedata.normalize("NFKC", text).casefold()
+        plain = _DASH.sub("-", plain).replace("⁄", "/")
+    key = _without_marks(plain)
+    has_numbers = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
+    if has_numbers or "+" in plain or "#" in plain:
+        parts = _SIGNS.split(plain)
+        parts[::2] = map(_without_marks, parts[::2])
+        parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
+        key = "".join(parts)
     return key or one_line(text)
+
+
+def _without_marks(text: str) -> str:
+    if text.isascii():
+        return text.encode().translate(None, _ASCII_NOT_IN_KEY).decode()
+    return str(_NOT_IN_KEY.sub("", text))
 
 
 def digest_keys(keys: Iterable[str]) -> int:

@@ -8,21 +8,27 @@ from itertools import chain
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import Given
 from simcse_cli.data.writers import Row
+from simcse_cli.files.resources import resource
+from simcse_cli.files.schema import parse_yaml
 from simcse_cli.prepare.options import SentenceOptions
 from simcse_cli.prepare.rows import RowWriter, chosen
 
-_WITH_FULL_STOPS = (
-    "mr mrs ms dr prof rev gen col lt sgt capt st jr sr "
-    "jan feb mar apr jun jul aug sep sept oct nov dec "
-    "vs inc ltd co corp fig no vol pp ed eds al e.g i.e cf a.m p.m u.s u.k"
-)
-_ABBREVIATIONS = frozenset(_WITH_FULL_STOPS.split())
-# An end mark, closing quotes or brackets, and white space before anything but a small letter; or a
-# CJK end mark and closing quotes or brackets.
+_LISTS = parse_yaml(resource("abbreviations.yaml"), "abbreviations")
+_WORDS = {kind: frozenset(listed.split()) for kind, listed in _LISTS.items()}
+_FOREIGN = _WORDS["german"] | _WORDS["spanish"] | _WORDS["french"]
+_OPENERS = r"\"'“‘„«»‹›(\["
+# An end mark, closing quotes or brackets, and white space before anything but a small letter
+# (except behind ¿ and ¡); or a CJK end mark and closing quotes or brackets, unless と follows these
+# and so the sentence goes on.
 _BOUNDARY = re.compile(
-    r"""(?<=[.!?…])(["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_a-z])|(?<=[。！？])(["”」』）]*)\s*(?=\S)"""
+    rf"""(?<=[.!?…])(["'“”’«»‹›)\]]*)\s+(?=[{_OPENERS}]*(?:[¿¡]|[^\W_a-z]))"""
+    r"""|(?<=[。！？])(["”」』）)]*)\s*(?=\S)(?!(?<=[」』])と[、い\u4e00-\u9fff])"""
 )
-_LAST_WORD = re.compile(r"([^\s(\[\"'“‘«]+)\.$")
+# The word before a full stop, with the word before it.
+_LAST_WORDS = re.compile(rf"(?:([^\s{_OPENERS}]+)\s+)?[{_OPENERS}]*([^\s{_OPENERS}]+)\.$")
+_NEXT_WORD = re.compile(rf"[\s{_OPENERS}¿¡]*([^\W_]+\.?)")
+_LONGEST_LOOK = 80  # characters before a mark, for the last two words
+_BRACKETS = {"「": "」", "『": "』", "（": "）", "(": ")"}
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
@@ -49,22 +55,62 @@ def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterato
 def split_sentences(text: str) -> list[str]:
     """Split a text into stripped sentences; only the white space between them is lost.
 
-    A full stop does not end a sentence after an abbreviation or an initial (``J. Smith``), or
-    before a small letter.
+    A full stop does not end a sentence after an abbreviation, an initial (``J. Smith``) or a German
+    ordinal (``der 3. Platz``), before a small letter, or inside the brackets of a CJK text.
     """
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
         # A sentence ends after its closing quotes or brackets, which are group 2 behind a CJK end
         # mark and group 1 behind any other.
-        end = boundary.end(1) if boundary.group(1) is not None else boundary.end(2)
-
-        # Find the word before a full stop; it is empty if the end mark is no full stop.
-        match = _LAST_WORD.search(text[start : boundary.start()])
-        word = match.group(1) if match else ""
-        is_initial = len(word) == 1 and word.isalpha() and word.isupper()
-        if not is_initial and word.lower() not in _ABBREVIATIONS:
+        is_cjk = boundary.group(1) is None
+        end = boundary.end(2 if is_cjk else 1)
+        if is_cjk:
+            goes_on = _is_inside_brackets(text, start, end)
+        else:
+            before = text[max(start, boundary.start() - _LONGEST_LOOK) : boundary.start()]
+            goes_on = _is_no_end(before, text, boundary.end())
+        if not goes_on:
             sentences.append(text[start:end].strip())
             start = end
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
+
+
+def _is_inside_brackets(text: str, start: int, end: int) -> bool:
+    """Tell whether a bracket of this part of the text is open, and is closed later."""
+    return any(
+        text.count(opening, start, end) > text.count(closing, start, end)
+        and text.find(closing, end) >= 0
+        for opening, closing in _BRACKETS.items()
+    )
+
+
+def _is_no_end(before: str, text: str, position: int) -> bool:
+    """Tell whether a sentence goes on at a position, by the words on either side."""
+    found = _NEXT_WORD.match(text, position)
+    following = found.group(1) if found else ""
+    if following[:1].islower() and text[position] not in "¿¡":
+        return True
+    last = _LAST_WORDS.search(before)
+    if last is None:  # another mark than a full stop
+        return False
+    previous, word = last.group(1) or "", last.group(2)
+    if len(word) == 1 and word.isalpha() and word.isupper():
+        return True
+    if word.lower() in _WORDS["english"] or _is_foreign(word):
+        return True
+    if word.lower() in _WORDS["before_numbers"]:
+        return following[:1].isdigit()
+    if word.isdigit() and len(word) <= 2:
+        if following in _WORDS["german_months"]:
+            return True
+        is_english = before.endswith(f"I am {word}.")
+        return previous.lower() in _WORDS["before_german_ordinals"] and not is_english
+    # Abbreviations of two parts, cut between them or behind them: z. B., d. h.
+    is_cut_between = following.endswith(".") and _is_foreign(f"{word}.{following[:-1]}")
+    return is_cut_between or (previous.endswith(".") and _is_foreign(previous + word))
+
+
+def _is_foreign(word: str) -> bool:
+    return word in _FOREIGN or (word[:1].isupper() and word[:1].lower() + word[1:] in _FOREIGN)
