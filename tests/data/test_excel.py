@@ -66,6 +66,31 @@ def test_a_workbook_gives_the_first_sheet_that_one_sees(tmp_path):
     ]
 
 
+def test_a_title_page_is_not_taken_for_the_table(tmp_path):
+    pytest.importorskip("python_calamine")
+    rows = [["Nr", "Betreff"], [1, "Drucker"], [2, "Maus"]]
+    write_workbook(tmp_path / "a.xlsx", [], [["Export vom 27.11."]], rows)
+    with pytest.raises(DataError, match="Empty has one column, the sheet Tickets has 2") as e:
+        list(Table(tmp_path / "a.xlsx", Job.TEXTS).texts())
+    assert e.value.hint == "--sheet Tickets, or --sheet Empty"
+    given = Given(sheet="Tickets").of_texts("Betreff")
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, given).texts()) == ["Drucker", "Maus"]
+    given = Given(sheet="Empty").of_texts(None)
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, given).texts()) == ["Export vom 27.11."]
+    with pytest.raises(DataError, match="no sheet Ticket with cells") as e:
+        list(Table(tmp_path / "a.xlsx", Job.TEXTS, Given(sheet="Ticket")).texts())
+    assert e.value.hint == "did you mean Tickets?"
+
+
+def test_the_sheet_with_the_named_column_is_asked_for(tmp_path):
+    pytest.importorskip("python_calamine")
+    rows = [["Nr", "Betreff"], [1, "Drucker"]]
+    write_workbook(tmp_path / "a.xlsx", [], [["Nr", "Ort"], [1, "Ulm"]], rows)
+    with pytest.raises(DataError, match="has no column Betreff, which the sheet Tickets has"):
+        list(Table(tmp_path / "a.xlsx", Job.TEXTS, Given().of_texts("Betreff")).texts())
+    assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, Given().of_texts("Ort")).texts()) == ["Ulm"]
+
+
 def test_a_damaged_workbook_is_named(tmp_path):
     pytest.importorskip("python_calamine")
     (tmp_path / "a.xlsx").write_bytes(b"PK no workbook")

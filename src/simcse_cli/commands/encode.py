@@ -18,6 +18,7 @@ _OF_SEARCH = (
     "text",
     "header",
     "separator",
+    "sheet",
     "encoding",
     "pooler",
     "template",

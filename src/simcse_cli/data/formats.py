@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
@@ -14,8 +15,8 @@ from simcse_cli.data import names
 from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
-from simcse_cli.data.workbooks import read_sheets, sheet_rows
-from simcse_cli.errors import DataError, UsageError
+from simcse_cli.data.workbooks import Sheet, read_sheets, sheet_rows
+from simcse_cli.errors import DataError, UsageError, did_you_mean
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
@@ -319,19 +320,53 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 # ------------------------------------------------------------------ workbooks, parquet, the Hub
 def _open_excel(source: InputPath, given: Given) -> Grid:
-    """Open the first visible sheet that is not empty."""
+    """Open the sheet that the user names, or the first visible one that is not empty."""
     sheets = read_sheets(source)
     # A workbook without anything is a table without rows.
     if not sheets:
         sheets[""] = []
     name = source_name(source)
-    first, *others = sheets
-    if others:
+    chosen = _chosen_sheet(sheets, name, given)
+    if others := [sheet for sheet in sheets if sheet != chosen]:
         not_read = ", ".join(others)
-        given.told.info(f"{name}: the sheet {first} is read; sheets not read: {not_read}")
-    grid = named_rows(sheet_rows(sheets[first]), name, given, header=given.header)
+        given.told.info(f"{name}: the sheet {chosen} is read; sheets not read: {not_read}")
+    grid = named_rows(sheet_rows(sheets[chosen]), name, given, header=given.header)
     grid.unit = "row"
     return grid
+
+
+def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
+    """Return the name of the sheet to read.
+
+    Raise DataError if it is missing, or if the first sheet is not the one that is meant: a title
+    page, or one without a named column that another sheet has.
+    """
+    first, *others = sheets
+    if given.sheet is not None and given.sheet not in sheets:
+        hint = did_you_mean(given.sheet, sheets, f"there are {', '.join(sheets)}")
+        raise DataError(f"{name}: no sheet {given.sheet} with cells", hint=hint)
+    if given.sheet is not None or given.never_asks:
+        return given.sheet or first
+
+    columns = _titles(sheets[first])
+    for other in others:
+        titles = _titles(sheets[other])
+        problem = ""
+        for column in given.columns.values():
+            if column in titles and column not in columns and not column.isdecimal():
+                problem = f"no column {column}, which the sheet {other} has"
+        if len(columns) < 2 <= len(titles):
+            problem = f"one column, the sheet {other} has {len(titles)}"
+        if problem:
+            hint = f"--sheet {shlex.quote(other)}, or --sheet {shlex.quote(first)}"
+            raise DataError(f"{name}: the sheet {first} has {problem}", hint=hint)
+    return first
+
+
+def _titles(sheet: Sheet) -> list[str]:
+    """Return the cells of the first row with text, without empty ones."""
+    _, cells = next(sheet_rows(sheet), (0, []))
+    return [cell.strip() for cell in cells if cell.strip()]
 
 
 def _open_parquet(source: InputPath, given: Given) -> Grid:

@@ -42,6 +42,7 @@ class Given:
     Attributes:
         columns: names or numbers of columns by role; ``text``, ``anchor``, ``left``, ``label``, ...
         header: whether row 1 is a header; None if the user does not say.
+        sheet: the sheet to read of a workbook; None if the user does not say.
         keep_labels: the labels whose rows are kept; empty to keep all rows that are pairs.
         roles: the roles that ``option`` takes in this command.
         option: the option that names the columns.
@@ -54,6 +55,7 @@ class Given:
     columns: Mapping[str, str] = field(default_factory=dict)
     header: bool | None = None
     separator: str | None = None
+    sheet: str | None = None
     encoding: str = "utf-8"
     keep_labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ class Given:
             columns=columns or {},
             header=options.header,
             separator=separator,
+            sheet=options.sheet,
             encoding=options.encoding,
             keep_labels=tuple(options.keep_label or ()),
             roles=tuple(roles),

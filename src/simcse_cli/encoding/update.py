@@ -30,7 +30,7 @@ FACTS |= {"index_sha256", "input_rows", "rows_sha256", "texts_sha256"}
 """Entries of a side file that are not settings."""
 NOT_RECORDED = {"capability", "column"}
 """Settings that simcse 1.0.0 did not record; they are compared if a side file has them."""
-_OF_INPUT = {"input_sha256", "header", "separator", "encoding", "keep_label", "text_per"}
+_OF_INPUT = {"input_sha256", "header", "separator", "sheet", "encoding", "keep_label", "text_per"}
 """Entries about the input and how it is read; they may differ in an update."""
 _AGAIN = "encode all rows again with --force, without --update"
 

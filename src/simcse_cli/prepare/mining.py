@@ -44,7 +44,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import NegativePick
 from simcse_cli.settings.config import pinned
 
-_READING = ("encoding", "header", "separator", "keep_label")
+_READING = ("encoding", "header", "separator", "sheet", "keep_label")
 """Settings that decide which texts are read."""
 BLOCK = 1024
 """Queries that are searched together; results are saved block by block."""

@@ -33,6 +33,7 @@ _MANIFEST_SETTINGS = (
     "encoding",
     "header",
     "separator",
+    "sheet",
     "keep_label",
 )
 

@@ -31,6 +31,9 @@ class TableOptions:
         "What separates the cells, such as ';', '||' or tab; default: what fits the rows.",
         metavar="SEP",
     )
+    sheet: str | None = _table(
+        None, "Sheet of a workbook; default: the first one that is visible.", metavar="NAME"
+    )
     encoding: str = _table("utf-8", "Encoding of text inputs.", metavar="NAME", unsaid=("utf-8",))
     keep_label: list[str] | None = _table(
         None,
