@@ -22,6 +22,7 @@ from simcse_cli.files.atomic import (
     writing,
 )
 from simcse_cli.files.digests import sha256_file
+from simcse_cli.files.encodings import plausible_encodings
 from simcse_cli.files.inputs import Inputs, read_json, require_file
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import require_same_settings, work_folder
@@ -496,3 +497,16 @@ def test_an_input_that_changed_since_an_interrupted_command_is_named():
     with pytest.raises(DataError, match=r"the search read other inputs; changed since: b\.txt"):
         require_same_settings(Path("w"), "the search", {"inputs": before}, {"inputs": now})
     require_same_settings(Path("w"), "the search", {"inputs": now}, {"inputs": now})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "Er sagte „Nein“ zu mir.\nWir fahren über die Brücke."),
+        ("cp932", "パスワードを忘れました。\n請求書はどこで見られますか。"),
+        ("gbk", "怎么给绿萝浇水？\n我忘记了密码。"),
+    ],
+)
+def test_the_encoding_that_reads_letters_is_named_first(encoding, text):
+    first_line = text.partition("\n")[0]
+    assert plausible_encodings(text.encode(encoding))[0] == (encoding, first_line)

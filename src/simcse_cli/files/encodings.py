@@ -7,9 +7,9 @@ import unicodedata
 from contextlib import suppress
 
 _SCRIPTS = {
+    "cp932": ("CJK", "HIRAGANA", "KATAKANA"),
     "gbk": ("CJK",),
     "big5": ("CJK",),
-    "cp932": ("CJK", "HIRAGANA", "KATAKANA"),
     "euc_jp": ("CJK", "HIRAGANA", "KATAKANA"),
     "cp949": ("HANGUL",),
     "cp1251": ("CYRILLIC",),
@@ -76,6 +76,6 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
         elif not unicodedata.category(char).startswith(("P", "Z", "M")):
             n_others += 1
         elif previous.isalpha() and unicodedata.category(char) in ("Po", "Ps", "Pi") and is_latin:
-            n_others += char not in "’…"  # these two are usual
+            n_others += char not in "’…“"  # these are usual; the last one closes German quotes
         previous = char
     return n_plausible / max(1, n_plausible + n_others)
