@@ -24,6 +24,7 @@ from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
+_OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
 # The name of the setting that each variable holds.
 _NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
 
@@ -87,16 +88,17 @@ def environment_settings() -> dict[str, Any]:
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable that looks like a mistyped setting, and the variable probably meant.
+    """Yield each variable that looks like a mistyped one, and the variable probably meant.
 
     For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
-    names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in _NAME_OF]
-    for variable in sorted(os.environ.keys() - _NAME_OF):
+    known = (*_NAME_OF, *_OTHER_VARIABLES)
+    names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in known]
+    for variable in sorted(os.environ.keys() - set(known)):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable:
             continue
-        for near in get_close_matches(name, names, n=1, cutoff=0.85):
+        for near in get_close_matches(name, names, n=1, cutoff=0.8):
             yield variable, ENVIRONMENT_PREFIX + near
 
 

@@ -104,9 +104,6 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
     The result is None if another process shows it.
     """
-    if not processes.is_launched():
-        for variable, meant in recipes.mistyped_variables():
-            progress.warn(f"{variable} gives no setting; did you mean {meant}?")
     if options.seeds is not None and "seed" in flags:
         raise UsageError("has no use with --seeds, which names the seeds", option="--seed")
     n_started = _join_processes(options, progress)
