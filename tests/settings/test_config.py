@@ -151,6 +151,23 @@ def test_only_a_variable_that_resembles_one_is_reported(monkeypatch):
     }
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("mode: unsup", "write objective: simcse-unsup or objective: simcse-sup"),
+        ("seeds: 1,2", "give --seeds on the command line"),
+        ("dual-encoder: true", "write options: {dual_encoder: true}"),
+        ("seeeds: 1,2", "did you mean seed?"),
+    ],
+)
+def test_an_option_that_is_no_key_of_a_recipe_has_a_fix_of_its_own(tmp_path, line, hint):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"lr: 1.0e-4\n{line}\n")
+    with pytest.raises(ConfigError, match=f"unknown key '{line.split(':')[0]}'") as caught:
+        resolve_config(recipe=str(recipe))
+    assert caught.value.hint == hint
+
+
 def test_a_wrong_variable_is_named(monkeypatch):
     monkeypatch.setenv("SIMCSE_BATCH_SIZE", "abc")
     with pytest.raises(ConfigError, match=r"^SIMCSE_BATCH_SIZE 'abc', need a whole number"):

@@ -28,6 +28,15 @@ _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_STA
 # The name of the setting that each variable holds.
 _NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
 
+# What to do about an option of ``train`` that is no key of a recipe.
+_HINT_OF_OPTION = {
+    "mode": "write objective: simcse-unsup or objective: simcse-sup",
+    "seeds": "give --seeds on the command line",
+    "set": "write options: {NAME: VALUE}",
+    "mlm_weight": "write options: {mlm_weight: X}",
+    "dual_encoder": "write options: {dual_encoder: true}",
+}
+
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
     folder = resources.files("simcse_cli") / "resources" / kind
@@ -122,7 +131,11 @@ def resolve_config(
     from_flags = coerce_settings(TrainConfig, given_flags, place="command line")
     from_recipe: dict[str, Any] = {}
     if recipe:
-        from_recipe = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
+        values = read_recipe(recipe)
+        for key in values:
+            if hint := _HINT_OF_OPTION.get(str(key).replace("-", "_")):
+                raise ConfigError(f"{recipe}: unknown key {key!r}", hint=hint)
+        from_recipe = coerce_settings(TrainConfig, values, place=recipe)
     from_environment = environment_settings()
     # A recipe or a variable may name code to run only if the flags name it as well.
     require_typed(from_recipe, from_flags, str(recipe))
