@@ -494,3 +494,12 @@ def test_wrong_arguments_have_a_fix_that_fits(embedder, call, message, hint):
     with pytest.raises((ConfigError, DataError), match=message) as caught:
         call(embedder)
     assert caught.value.hint.startswith(hint)
+
+
+def test_an_augmentation_that_is_a_function_is_to_be_named_in_its_file(tmp_path):
+    def twice(text, rng):
+        return f"{text} {text}"
+
+    with pytest.raises(ConfigError, match=r"train: augment is a function \(twice\)") as caught:
+        simcse_cli.train(tmp_path / "run", augment=twice)
+    assert caught.value.hint.endswith('augment="FILE.py:twice"')

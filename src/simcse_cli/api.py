@@ -350,6 +350,13 @@ def train_model(
 
     if isinstance(settings.get("objective"), type):
         settings["objective"] = register_objective(settings["objective"])
+    if callable(augment := settings.get("augment")):
+        name = getattr(augment, "__name__", "NAME")
+        raise ConfigError(
+            f"train: augment is {_kind_of(augment)} ({name}), need the name of a method or of a "
+            "function in a file",
+            hint=f'write the function into a file, and augment="FILE.py:{name}"',
+        )
     run_dir = Path(output)
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
