@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import simcse_cli
 from helpers import SENTENCES, plain_vectors
@@ -303,7 +304,7 @@ def test_texts_may_be_anything_that_yields_texts(embedder):
         (["a", None], r"texts\[1\] is a missing value \(None\)"),
         (pd.Series(["a", "b", float("nan")]), r"texts\[2\] is a missing value \(nan\)"),
         ([("a", "b")], r"texts\[0\] is a tuple \(\('a', 'b'\)\)"),
-        ([3], r"texts\[0\] is a int"),
+        ([3], r"texts\[0\] is an int"),
         ([[*range(20)]], r"texts\[0\] is a list \(\[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1\)"),
         (pd.DataFrame({"text": ["a"]}), "found a DataFrame"),
         ({"text": "a"}, "found a dict"),
@@ -461,3 +462,44 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
         simcse_cli.load(tmp_path)
     lines = "".join(traceback.format_exception_only(caught.value)).splitlines()
     assert lines[1:] == [f"fix: {caught.value.hint}"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (lambda e: e.encode(b"abc"), "need a text or several, found bytes", "make texts of bytes"),
+        (lambda e: e.encode(["a", b"b"]), r"texts\[1\] is bytes", "make texts of bytes"),
+        (lambda e: e.encode(np.array("a")), "need a text or several, found a nd", "give a text, or"),
+        (lambda e: e.encode([("a", "b")]), r"texts\[0\] is a tuple", "encode both sides of pairs"),
+        (lambda e: e.encode([3]), r"texts\[0\] is an int", "leave it out"),
+        (
+            lambda e: e.similarity(torch.ones(2, e.dim), "c"),
+            "similarity: found a Tensor, need texts or a NumPy array",
+            "give vectors.numpy()",
+        ),
+        (
+            lambda e: e.similarity("c", np.ones((2, e.dim)).tolist()),
+            "similarity: found a list, need texts or a NumPy array",
+            "give np.array(vectors)",
+        ),
+        (lambda e: e.similarity([np.ones(e.dim)], "c"), "found a list", "give np.array(vectors)"),
+        (lambda e: e.similarity([1.0, 2.0], "c"), "found a list", "give np.array(vectors)"),
+        (lambda e: e.similarity([("a", "b")], "c"), r"texts\[0\] is a tuple", "encode both sides"),
+        (lambda e: e.similarity([None], "c"), r"texts\[0\] is a missing value", "leave it out"),
+        (lambda _: simcse_cli.load(None), "model is a missing value", "give one, such as"),
+        (lambda _: simcse_cli.evaluate(3), r"model is an int \(3\)", "give one, such as"),
+    ],
+)
+def test_wrong_arguments_have_a_fix_that_fits(embedder, call, message, hint):
+    with pytest.raises((ConfigError, DataError), match=message) as caught:
+        call(embedder)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_an_augmentation_that_is_a_function_is_to_be_named_in_its_file(tmp_path):
+    def twice(text, rng):
+        return f"{text} {text}"
+
+    with pytest.raises(ConfigError, match=r"train: augment is a function \(twice\)") as caught:
+        simcse_cli.train(tmp_path / "run", augment=twice)
+    assert caught.value.hint.endswith('augment="FILE.py:twice"')

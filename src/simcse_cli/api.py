@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -34,6 +35,7 @@ from simcse_cli.settings.declare import build_options, coerce_settings
 Texts = str | Iterable[str]
 Corpus = Iterable[str] | SearchIndex
 Vectors = AnyFloats
+_HINT_FOR_BYTES = "make texts of bytes with .decode()"
 
 
 class Embedder:
@@ -98,7 +100,7 @@ class Embedder:
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
         loaded = load_encoder(
-            pinned(str(model), revision),
+            pinned(_name_of(model), revision),
             pooler=pooler,
             template=template,
             force_pooler=force_pooler,
@@ -200,6 +202,7 @@ class Embedder:
     def _vectors(self, side: Texts | Vectors) -> Vectors:
         if isinstance(side, np.ndarray):
             return side
+        _require_no_vectors(side)
         return self.encode(side)
 
     def index(
@@ -347,6 +350,13 @@ def train_model(
 
     if isinstance(settings.get("objective"), type):
         settings["objective"] = register_objective(settings["objective"])
+    if callable(augment := settings.get("augment")):
+        name = getattr(augment, "__name__", "NAME")
+        raise ConfigError(
+            f"train: augment is {_kind_of(augment)} ({name}), need the name of a method or of a "
+            "function in a file",
+            hint=f'write the function into a file, and augment="FILE.py:{name}"',
+        )
     run_dir = Path(output)
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
@@ -383,7 +393,7 @@ def evaluate(
         raise ConfigError(f"evaluate: suite {suite!r}, need one of {', '.join(suites)}")
     score, suite_options = suites[suite]
     progress = _PythonWarnings()
-    given = {"model": str(model)} | settings
+    given = {"model": _name_of(model)} | settings
     place = f"evaluate {suite}"
     encoder, suite_settings = build_options(
         given, options.EncoderOptions, suite_options, place=place
@@ -427,14 +437,17 @@ def _list_of(texts: Texts) -> list[str]:
     """Return the texts as a list; raise DataError if an item is no text."""
     if isinstance(texts, str):
         return [texts]
-    kind = "a missing value" if texts is None else f"a {type(texts).__name__}"
+    kind = _kind_of(texts)
+    if isinstance(texts, bytes):
+        raise DataError(f"need a text or several, found {kind}", hint=_HINT_FOR_BYTES)
     # Iterating over a mapping or a data frame gives its keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
     if isinstance(texts, set | frozenset):
         problem = f"need texts in an order, as row i is of text i, found {kind}"
         raise DataError(problem, hint="give a list, such as sorted(texts)")
-    if not isinstance(texts, Iterable):
+    # An array of no dimension cannot be iterated over, although its type can.
+    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         problem = f"need a text or several, found {kind}"
         raise DataError(problem, hint="give a text, or a list of texts")
     items = list(texts)
@@ -446,11 +459,51 @@ def _list_of(texts: Texts) -> list[str]:
 
 def _not_a_text(place: str, value: Any) -> DataError:
     """Return the error for a value that is no text."""
-    kind = "a missing value" if _is_missing(value) else f"a {type(value).__name__}"
     hint = "leave it out, or give '' for an empty text"
     if isinstance(value, tuple | list):
         hint = "encode both sides of pairs on their own"
-    return DataError(f"{place} is {kind} ({str(value)[:40]}), need a text", hint=hint)
+    if isinstance(value, bytes):
+        hint = _HINT_FOR_BYTES
+    return DataError(f"{place} is {_kind_of(value)} ({str(value)[:40]}), need a text", hint=hint)
+
+
+def _require_no_vectors(side: Any) -> None:
+    """Raise DataError for vectors in anything but a NumPy array."""
+    hint = ""
+    if hasattr(side, "numpy"):  # a tensor
+        hint = "give vectors.numpy()"
+    elif isinstance(side, list | tuple) and side and _is_vector(side[0]):
+        hint = "give np.array(vectors)"
+    if hint:
+        problem = f"similarity: found {_kind_of(side)}, need texts or a NumPy array of vectors"
+        raise DataError(problem, hint=hint)
+
+
+def _is_vector(value: Any) -> bool:
+    """Tell whether a value is a vector, or a number of one."""
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    return hasattr(value, "ndim") or (isinstance(value, Real) and not _is_missing(value))
+
+
+def _kind_of(value: Any) -> str:
+    """Return the type of a value with its article."""
+    name = type(value).__name__
+    if _is_missing(value):
+        return "a missing value"
+    if isinstance(value, bytes):
+        return name
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
+
+
+def _name_of(model: str | Path) -> str:
+    """Return the name or folder of a model as a text; raise ConfigError for anything else."""
+    if not isinstance(model, str | PathLike):
+        raise ConfigError(
+            f"model is {_kind_of(model)} ({str(model)[:40]}), need a folder or a name",
+            hint='give one, such as "minilm"',
+        )
+    return str(model)
 
 
 def _is_missing(value: Any) -> bool:

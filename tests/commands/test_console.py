@@ -352,3 +352,18 @@ def test_table_on_a_narrow_terminal_shows_path_average_and_title_whole(capsys, m
     assert squeezed.startswith("runs/a-long-name-of-a-run/seed-42"[:20])
     assert any("average" in line for line in lines)
     assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("started", "is_told"),
+    [({}, True), ({"SIMCSE_LAUNCHED": "1"}, False), ({"RANK": "1"}, False), ({"RANK": "0"}, True)],
+)
+def test_every_command_warns_once_of_a_mistyped_variable(
+    invoke, monkeypatch, tmp_path, started, is_told
+):
+    for variable, value in (started | {"SIMCSE_MODLE": "x"}).items():
+        monkeypatch.setenv(variable, value)
+    done = invoke("prepare", "demo", "-o", tmp_path / "demo")
+    assert done.exit_code == 0
+    line = "SIMCSE_MODLE gives no setting; did you mean SIMCSE_MODEL?"
+    assert done.stderr.count(line) == is_told

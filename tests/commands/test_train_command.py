@@ -357,3 +357,33 @@ def test_folder_that_cannot_be_written(invoke, corpus, tiny_model_dir, tmp_path)
     )
     assert outcome.exit_code == 1
     assert "cannot write" in outcome.stderr
+
+
+def test_the_forecast_of_several_seeds_is_that_of_each_and_of_all(
+    invoke, corpus, tiny_model_dir, monkeypatch
+):
+    """Ten minutes a step make three steps half an hour, and the runs of three seeds 90 minutes."""
+    monkeypatch.setattr(dry_run, "_measure_steps", lambda trainer, batch: (0.5, 600.0))
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run")
+    one = invoke(*command)
+    assert "  run       30.0 min\n" in one.stdout
+    assert "GiB in the run folder\n" in one.stdout
+    three = invoke(*command, "--seeds", "1,2,3")
+    assert three.exit_code == 0, three.stderr
+    assert "  run       30.0 min for each of 3 seeds, 90.0 min for all\n" in three.stdout
+    assert "GiB in each of 3 run folders\n" in three.stdout
+
+
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [("1,1", "give each seed once"), ("1-3", "such as 1,2,3"), ("7", "one seed has no deviation")],
+)
+def test_wrong_seeds_are_refused_in_a_dry_run_too(
+    invoke, corpus, tiny_model_dir, tmp_path, seeds, message, extra
+):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "runs")
+    refused = invoke(*command, *QUICK, "--seeds", seeds, *extra)
+    assert refused.exit_code in (1, 2)
+    assert message in refused.stderr
+    assert not (tmp_path / "runs").exists()

@@ -26,7 +26,7 @@ from simcse_cli.training.setup import with_model_defaults
 COMMIT = "c" * 40
 
 
-def train_tiny(folder, model, sts_folder):
+def train_tiny(folder, model, sts_folder, **changed):
     """Train a tiny model for two steps into ``runs/first`` and return the run."""
     source = folder / "private" / "sentences.txt"
     source.parent.mkdir()
@@ -41,6 +41,7 @@ def train_tiny(folder, model, sts_folder):
         eval_every=1,
         lr=1e-3,
         device=Device.CPU,
+        **changed,
     )
     train_run(
         with_model_defaults(config, SilentProgress()), folder / "runs" / "first", SilentProgress()
@@ -369,3 +370,11 @@ def test_prepare_model_replaces_its_own_card_and_keeps_a_changed_one(run, invoke
     card.write_text("# Mine\n")
     source.write_text("# Three\n")
     assert publish() == publish() == "# Mine\n"
+
+
+def test_a_training_length_beyond_that_of_the_model_is_not_in_the_card(
+    tiny_model_dir, sts_folder, tmp_path
+):
+    run = train_tiny(tmp_path, tiny_model_dir, sts_folder, max_length=1000)
+    card = (run / "README.md").read_text()
+    assert "Texts beyond 64 sub-words are cut; in training they were cut after 64." in card

@@ -140,9 +140,32 @@ def test_every_shipped_recipe_is_a_mapping_with_known_keys():
 
 
 def test_only_a_variable_that_resembles_one_is_reported(monkeypatch):
-    for name in ("BATCHSIZE", "BATCH_SIZE", "DATA", "CACHE", "WORDNET", "NOTES"):
+    known = ("BATCH_SIZE", "DATA", "CACHE", "WORDNET", "START_TIMEOUT")
+    for name in (*known, "NOTES", "TEST", "HOME", "BATCHSIZE", "LRR", "MODLE", "CACH"):
         monkeypatch.setenv(f"SIMCSE_{name}", "1")
-    assert list(mistyped_variables()) == [("SIMCSE_BATCHSIZE", "SIMCSE_BATCH_SIZE")]
+    assert dict(mistyped_variables()) == {
+        "SIMCSE_BATCHSIZE": "SIMCSE_BATCH_SIZE",
+        "SIMCSE_LRR": "SIMCSE_LR",
+        "SIMCSE_MODLE": "SIMCSE_MODEL",
+        "SIMCSE_CACH": "SIMCSE_CACHE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("mode: unsup", "write objective: simcse-unsup or objective: simcse-sup"),
+        ("seeds: 1,2", "give --seeds on the command line"),
+        ("dual-encoder: true", "write options: {dual_encoder: true}"),
+        ("seeeds: 1,2", "did you mean seed?"),
+    ],
+)
+def test_an_option_that_is_no_key_of_a_recipe_has_a_fix_of_its_own(tmp_path, line, hint):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(f"lr: 1.0e-4\n{line}\n")
+    with pytest.raises(ConfigError, match=f"unknown key '{line.split(':')[0]}'") as caught:
+        resolve_config(recipe=str(recipe))
+    assert caught.value.hint == hint
 
 
 def test_a_wrong_variable_is_named(monkeypatch):

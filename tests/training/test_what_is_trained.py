@@ -232,3 +232,14 @@ def test_rows_that_are_cut_are_counted_said_and_recorded(
     else:
         assert line.startswith(f"about {share} of the rows have a text of more than 8 sub-words")
         assert line.endswith("; 4 were looked at")
+
+
+@pytest.mark.parametrize(("asked", "is_told"), [(64, False), (65, True)])
+def test_a_length_beyond_that_of_the_model_is_told_before_training(settings, asked, is_told):
+    warned = []
+    said = Said()
+    said.warn = warned.append
+    setup.build_parts(dataclasses.replace(settings, max_length=asked), said)
+    told = [line for line in warned if line.startswith(f"--max-length {asked}: ")]
+    assert len(told) == is_told
+    assert all("reads at most 64 sub-words, where longer texts are cut" in line for line in told)

@@ -201,6 +201,30 @@ def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
+def _with_variables_checked(callback: Callable[..., None]) -> Callable[..., None]:
+    """Return the callback of a command, extended: it warns of variables that look mistyped."""
+
+    @wraps(callback)
+    def run(*args: Any, **values: Any) -> None:
+        if any(variable.startswith("SIMCSE_") for variable in os.environ):
+            from simcse_cli.settings.recipes import mistyped_variables  # not for the help
+
+            mistyped = list(mistyped_variables())
+            if mistyped and _speaks_to_user():
+                for variable, meant in mistyped:
+                    get_console().warn(f"{variable} gives no setting; did you mean {meant}?")
+        callback(*args, **values)
+
+    return run
+
+
+def _speaks_to_user() -> bool:
+    """Tell whether this process is alone, or the first one of those that were started together."""
+    from simcse_cli.machine.processes import is_launched, process_rank  # takes seconds
+
+    return not is_launched() and process_rank() == 0
+
+
 def _check_arguments_first(command: Any) -> None:
     """Make a command refuse an option that is given twice although only one value would count.
 
@@ -258,7 +282,8 @@ def _add_options(command: Any) -> None:
         for child in command.commands.values():
             _add_options(child)
         return
-    command.callback = _with_stop_message(_with_outputs_apart(command.callback))
+    checked = _with_variables_checked(_with_outputs_apart(command.callback))
+    command.callback = _with_stop_message(checked)
     _check_arguments_first(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):

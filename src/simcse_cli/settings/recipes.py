@@ -24,8 +24,18 @@ from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
+_OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
 # The name of the setting that each variable holds.
 _NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
+
+# What to do about an option of ``train`` that is no key of a recipe.
+_HINT_OF_OPTION = {
+    "mode": "write objective: simcse-unsup or objective: simcse-sup",
+    "seeds": "give --seeds on the command line",
+    "set": "write options: {NAME: VALUE}",
+    "mlm_weight": "write options: {mlm_weight: X}",
+    "dual_encoder": "write options: {dual_encoder: true}",
+}
 
 
 def shipped_recipes(kind: str = "recipes") -> list[str]:
@@ -87,16 +97,17 @@ def environment_settings() -> dict[str, Any]:
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable that looks like a mistyped setting, and the variable probably meant.
+    """Yield each variable that looks like a mistyped one, and the variable probably meant.
 
     For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
-    names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in _NAME_OF]
-    for variable in sorted(os.environ.keys() - _NAME_OF):
+    known = (*_NAME_OF, *_OTHER_VARIABLES)
+    names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in known]
+    for variable in sorted(os.environ.keys() - set(known)):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable:
             continue
-        for near in get_close_matches(name, names, n=1, cutoff=0.85):
+        for near in get_close_matches(name, names, n=1, cutoff=0.8):
             yield variable, ENVIRONMENT_PREFIX + near
 
 
@@ -120,7 +131,11 @@ def resolve_config(
     from_flags = coerce_settings(TrainConfig, given_flags, place="command line")
     from_recipe: dict[str, Any] = {}
     if recipe:
-        from_recipe = coerce_settings(TrainConfig, read_recipe(recipe), place=recipe)
+        values = read_recipe(recipe)
+        for key in values:
+            if hint := _HINT_OF_OPTION.get(str(key).replace("-", "_")):
+                raise ConfigError(f"{recipe}: unknown key {key!r}", hint=hint)
+        from_recipe = coerce_settings(TrainConfig, values, place=recipe)
     from_environment = environment_settings()
     # Recipes and variables may not name code to run; what a flag overrides would not run.
     for values, place in ((from_recipe, str(recipe)), (from_environment, "environment")):

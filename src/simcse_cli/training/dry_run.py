@@ -30,11 +30,11 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
     )
 
 
-def forecast(trainer: Trainer) -> str:
+def forecast(trainer: Trainer, *, n_seeds: int = 1) -> str:
     """Return a text with the first batch of a run and a forecast of its time, memory and disk.
 
     One dev evaluation and, after a first step, up to ``MEASURED_STEPS`` steps are measured. Nothing
-    is written.
+    is written. For several seeds, time is also that of all runs; disk is that of each run.
     """
     batch = trainer.batches.make(0)
     loss, step_s = _measure_steps(trainer, batch)
@@ -49,6 +49,12 @@ def forecast(trainer: Trainer) -> str:
         n_evaluations = 1 + math.ceil(trainer.total_steps / trainer.config.eval_every)
     run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
+    run_time = f"{run_s / 60:.1f} min"
+    folder = "in the run folder"
+    if n_seeds > 1:
+        run_time += f" for each of {n_seeds} seeds, {n_seeds * run_s / 60:.1f} min for all"
+        folder = f"in each of {n_seeds} run folders"
+
     # Show the first batch as the model sees it, and the forecast.
     lines = [
         f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, "
@@ -58,9 +64,9 @@ def forecast(trainer: Trainer) -> str:
         "forecast",
         f"  step      {step_s:.2f} s",
         f"  steps     {trainer.total_steps:,}, dev evaluations {n_evaluations} of {eval_s:.1f} s",
-        f"  run       {run_s / 60:.1f} min",
+        f"  run       {run_time}",
         f"  memory    {peak_memory_bytes(trainer.accelerator.device) / 2**30:.2f} GiB at its peak",
-        f"  disk      {_disk_bytes(trainer) / 2**30:.2f} GiB in the run folder",
+        f"  disk      {_disk_bytes(trainer) / 2**30:.2f} GiB {folder}",
     ]
     return "\n".join(lines) + "\n"
 

@@ -104,25 +104,28 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
     The result is None if another process shows it.
     """
-    if not processes.is_launched():
-        for variable, meant in recipes.mistyped_variables():
-            progress.warn(f"{variable} gives no setting; did you mean {meant}?")
     if options.seeds is not None and "seed" in flags:
         raise UsageError("has no use with --seeds, which names the seeds", option="--seed")
+    seeds = parse_seeds(options.seeds)
+    if len(seeds) == 1 and options.sweep is None:
+        raise ConfigError(
+            f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
+        )
     n_started = _join_processes(options, progress)
     settings = flags | settings_of_options(options, flags)
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
     if request.is_many:
-        return train_many(request)
+        return train_many(request, seeds)
 
     # Without seeds or a sweep there is one run, or the forecast of one.
     config = request.config({})
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
-        return f"settings\n{recipes.dump_config(effective_settings(trainer))}\n{forecast(trainer)}"
+        shown = recipes.dump_config(effective_settings(trainer))
+        return f"settings\n{shown}\n{forecast(trainer, n_seeds=max(1, len(seeds)))}"
 
     # Train; a run that is stopped says how to continue it.
     earlier = None
@@ -220,11 +223,10 @@ def runs_folder(options: RunOptions) -> Path:
     return options.output or Path("runs") / stem
 
 
-def train_many(request: _Request) -> Outcome | None:
+def train_many(request: _Request, seeds: Sequence[int]) -> Outcome | None:
     """Train one run per seed, or the trials of a sweep, under one folder."""
     options = request.options
     folder = runs_folder(options)
-    seeds = parse_seeds(options.seeds)
     many = ManyRuns(folder, request.run_one, seeds, options.resume, options.force)
     try:
         with sole_training(folder):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from simcse_cli.errors import ConfigError, OutputError, UsageError
+from simcse_cli.errors import OutputError, UsageError
 from simcse_cli.files.atomic import write_json
 from simcse_cli.machine.processes import exchange, process_rank
 from simcse_cli.results.columns import columns
@@ -165,11 +165,6 @@ def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
 
     The result is None on all processes but the first.
     """
-    if len(runs.seeds) < 2:
-        raise ConfigError(
-            f"--seeds {runs.seeds[0]}: one seed has no deviation",
-            hint="use --seed, or give several",
-        )
     runs.open()
     records = [record for record in runs.train(config) if record]
     if process_rank() > 0:
