@@ -469,7 +469,11 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
     [
         (lambda e: e.encode(b"abc"), "need a text or several, found bytes", "make texts of bytes"),
         (lambda e: e.encode(["a", b"b"]), r"texts\[1\] is bytes", "make texts of bytes"),
-        (lambda e: e.encode(np.array("a")), "need a text or several, found a nd", "give a text, or"),
+        (
+            lambda e: e.encode(np.array("a")),
+            "need a text or several, found a nd",
+            "give a text, or",
+        ),
         (lambda e: e.encode([("a", "b")]), r"texts\[0\] is a tuple", "encode both sides of pairs"),
         (lambda e: e.encode([3]), r"texts\[0\] is an int", "leave it out"),
         (
