@@ -482,7 +482,7 @@ def test_queries_without_text_are_left_out_and_counted(loaded, corpus, tmp_path,
         search(corpus=corpus, model=["m"], query=["5 degrees", " "])
 
 
-def test_tables_cut_long_texts_and_json_keeps_them(loaded, tmp_path):
+def test_tables_cut_long_texts_and_json_and_page_keep_them(loaded, tmp_path):
     long = "10 degrees" + " and more" * 100
     (tmp_path / "corpus.txt").write_text(f"{long}\n20 degrees\n")
     found = analyse(corpus=str(tmp_path / "corpus.txt"), model=["m"], query=[f"0 {long}"])
@@ -490,6 +490,10 @@ def test_tables_cut_long_texts_and_json_keeps_them(loaded, tmp_path):
     (table,) = found.tables
     assert table.cells()[0][1] == f"{long[:119]}…"
     assert table.title == f"Query: 0 {long[:117]}…"
+    assert found.page is not None
+    (on_page,) = found.page.analyses()
+    assert on_page.tables[0].cells()[0][1] == long
+    assert on_page.tables[0].title == f"Query: 0 {long}"
 
 
 @pytest.mark.parametrize(("text", "ranks"), [("1", [1]), ("10, 2,10", [2, 10])])

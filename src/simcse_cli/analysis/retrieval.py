@@ -17,6 +17,7 @@ from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.presentation import (
     Analysis,
     NamedSource,
+    Page,
     check_outputs,
     label_sources,
     name_sources,
@@ -29,6 +30,7 @@ from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.data.show import SHOWN_LENGTH, shorten
+from simcse_cli.data.text import one_line
 from simcse_cli.encoding import search_index
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.errors import DataError, UsageError, require_extra
@@ -499,7 +501,8 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
     text = "Sentences of the corpus by cosine to each query"
     text += "." if options.keep_identical else "; sentences equal to the query are left out."
-    return Analysis(
+    whole_tables = neighbour_tables(shown_queries, neighbours, left_out, whole=True)
+    analysis = Analysis(
         title="Nearest sentences",
         text=text,
         caption="Hit rate and recall against the number of sentences looked at.",
@@ -519,6 +522,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,
     )
+    # A page has room for whole texts.
+    on_page = replace(analysis, tables=[*whole_tables, *score_tables])
+    return replace(analysis, page=Page(analysis.title, lambda: [on_page]))
 
 
 def _neighbour_rows(
@@ -574,12 +580,15 @@ def neighbour_tables(
     queries: Sequence[str],
     neighbours: Mapping[str, list[list[search_index.Neighbour]]],
     left_out: Counter[str],
+    *,
+    whole: bool = False,
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    Long texts are cut. A single model is not named. ``left_out`` says how many sentences equal to
-    each query were left out.
+    Long texts are cut unless ``whole`` is true. A single model is not named. ``left_out`` says how
+    many sentences equal to each query were left out.
     """
+    shown = one_line if whole else partial(shorten, length=SHOWN_LENGTH)
     columns = [Column("rank", "#", "count")]
     for label, by_query in neighbours.items():
         if any(neighbour.id is not None for neighbour in chain(*by_query)):
@@ -596,11 +605,11 @@ def neighbour_tables(
                 if position == len(rows):
                     rows.append({"rank": position + 1})
                 rows[position] |= {
-                    label: shorten(neighbour.sentence, SHOWN_LENGTH),
+                    label: shown(neighbour.sentence),
                     f"{label} cosine": neighbour.cosine,
                     f"{label} id": neighbour.id,
                 }
         notes = _left_out_note(left_out[query], "the")
-        title = f"Query: {shorten(query, SHOWN_LENGTH)}"
+        title = f"Query: {shown(query)}"
         tables.append(Report(title, columns, rows, notes))
     return tables
