@@ -234,12 +234,12 @@ def test_rows_that_are_cut_are_counted_said_and_recorded(
         assert line.endswith("; 4 were looked at")
 
 
-@pytest.mark.parametrize(("asked", "is_told"), [(64, False), (65, True)])
-def test_a_length_beyond_that_of_the_model_is_told_before_training(settings, asked, is_told):
-    warned = []
+def test_texts_that_the_model_cuts_are_said_to_be_cut_by_its_limit(settings, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("dog\ncat\n" + " ".join(["dog"] * 70) + "\n")
     said = Said()
-    said.warn = warned.append
-    setup.build_parts(dataclasses.replace(settings, max_length=asked), said)
-    told = [line for line in warned if line.startswith(f"--max-length {asked}: ")]
-    assert len(told) == is_told
-    assert all("reads at most 64 sub-words, where longer texts are cut" in line for line in told)
+    setup.build_parts(dataclasses.replace(settings, train_file=[str(path)], max_length=1000), said)
+    assert [line for line in said.lines if "sub-words" in line] == [
+        "1 of 3 rows (33.3%) have a text of more than 64 sub-words, which is cut there (the "
+        "model's limit, below --max-length 1000)"
+    ]

@@ -250,14 +250,6 @@ class Tokens:
                     positions.append(position)
         return positions
 
-    def warn_of_limit(self, max_length: int, progress: Progress) -> None:
-        """Warn if texts are to be cut at ``max_length``, and the model's own limit is lower."""
-        if max_length > self.max_length:
-            progress.warn(
-                f"--max-length {max_length}: {self.name} reads at most {self.max_length} "
-                "sub-words, where longer texts are cut"
-            )
-
     def cut_note(self, n_texts: int) -> str:
         """Return the warning that this many texts were cut."""
         noun = "text" if n_texts == 1 else "texts"

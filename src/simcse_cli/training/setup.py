@@ -628,15 +628,14 @@ def _common_settings(config: TrainConfig) -> dict[str, Any]:
 
 
 def count_cut(objective: Objective, examples: Examples, progress: Progress) -> dict[str, int]:
-    """Tell the user where training cuts texts, if earlier than asked for, and how many examples.
+    """Tell the user how many examples have a text that training cuts, and by which limit.
 
     If there are many examples, only an evenly spaced part of them is looked at. The result is for
     the record: ``n_cut`` of ``n_looked_at`` examples have such a text. For documents, it is empty.
     """
-    tokens = objective.encoder.tokens
-    tokens.warn_of_limit(objective.options.max_length, progress)
     if objective.reads is DataKind.DOCUMENTS:
         return {}
+    tokens = objective.encoder.tokens
     limit = min(objective.options.max_length, tokens.max_length)
     step = max(1, math.ceil(len(examples) / MOST_LOOKED_AT))
     looked_at = range(0, len(examples), step)
@@ -655,7 +654,10 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     if n_cut:
         unit = "rows" if examples.are_rows else "examples"
         share = f"{n_cut / len(looked_at):.1%}"
-        what = f"a text of more than {limit} sub-words, which is cut there (--max-length)"
+        reason = "--max-length"
+        if limit < objective.options.max_length:
+            reason = f"the model's limit, below --max-length {objective.options.max_length}"
+        what = f"a text of more than {limit} sub-words, which is cut there ({reason})"
         if step == 1:
             progress.info(f"{n_cut:,} of {len(looked_at):,} {unit} ({share}) have {what}")
         else:
