@@ -501,7 +501,6 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
     text = "Sentences of the corpus by cosine to each query"
     text += "." if options.keep_identical else "; sentences equal to the query are left out."
-    whole_tables = neighbour_tables(shown_queries, neighbours, left_out, whole=True)
     analysis = Analysis(
         title="Nearest sentences",
         text=text,
@@ -522,9 +521,12 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
         terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,
     )
-    # A page has room for whole texts.
-    on_page = replace(analysis, tables=[*whole_tables, *score_tables])
-    return replace(analysis, page=Page(analysis.title, lambda: [on_page]))
+
+    def with_whole_texts() -> list[Analysis]:
+        whole_tables = neighbour_tables(shown_queries, neighbours, left_out, whole=True)
+        return [replace(analysis, tables=[*whole_tables, *score_tables])]
+
+    return replace(analysis, page=Page(analysis.title, with_whole_texts))
 
 
 def _neighbour_rows(

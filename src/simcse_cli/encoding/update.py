@@ -257,7 +257,7 @@ def _named_texts(
 ) -> Iterator[tuple[NamedRow, str]]:
     """Yield the id, text digest and text of each row, and add rows and texts to ``digest``.
 
-    Rows without an id are not yielded: fewer than the output has tell the caller of the damage.
+    Rows without an id are not yielded, so the caller notices the damage by the number of rows.
     """
     # Formats without texts have ids and digests of texts in a file beside them.
     ids_file = names_file(output)
