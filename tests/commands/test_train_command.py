@@ -166,11 +166,14 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
 def test_dry_run_of_one_step_that_is_warm_up(invoke, corpus, tiny_model_dir, tmp_path):
     """Further steps are measured, for which the run has no learning rate."""
     flags = ("--max-steps", "1", "--warmup", "0.5", "--batch-size", "8", "--device", "cpu")
+    flags = (*flags, "--seeds", "3,4")
     outcome = invoke(
         "train", "--model", tiny_model_dir, "--train-file", corpus, *flags, "--dry-run"
     )
     assert outcome.exit_code == 0, outcome.stderr
     assert "steps     1" in outcome.stdout
+    assert "\nseed: 3\n" in outcome.stdout
+    assert "min for each of 2 seeds" in outcome.stdout
 
 
 @pytest.mark.parametrize(("enough", "n_steps"), [(1e-9, 2), (600.0, 3)])

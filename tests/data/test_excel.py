@@ -2,10 +2,11 @@ import zipfile
 
 import pytest
 
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import Given, Told
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError, MissingExtraError
+from simcse_cli.progress import SilentProgress
 
 NS = "http://schemas.openxmlformats.org"
 BOOK = f"""<workbook xmlns="{NS}/spreadsheetml/2006/main" xmlns:r="{NS}/officeDocument/2006/relationships"><sheets>
@@ -15,8 +16,8 @@ RELATIONS = f'<Relationships xmlns="{NS}/package/2006/relationships">%s</Relatio
 RELATION = f'<Relationship Id="%s" Type="{NS}/officeDocument/2006/relationships/%s" Target="%s"/>'
 
 
-def sheet(rows):
-    """Return a sheet as Excel writes it: texts in place, numbers bare."""
+def sheet(rows, merged=()):
+    """Return a sheet as Excel writes it: texts in place, numbers bare, merged cells by ranges."""
     cells = "".join(
         f'<row r="{n}">'
         + "".join(
@@ -30,13 +31,15 @@ def sheet(rows):
         for n, row in enumerate(rows, start=1)
         if row
     )
+    ranges = "".join(f'<mergeCell ref="{cells}"/>' for cells in merged)
     return (
         "<worksheet "
-        f'xmlns="{NS}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData></worksheet>'
+        f'xmlns="{NS}/spreadsheetml/2006/main"><sheetData>{cells}</sheetData>'
+        f"<mergeCells>{ranges}</mergeCells></worksheet>"
     )
 
 
-def write_workbook(path, *sheets):
+def write_workbook(path, *sheets, merged=()):
     with zipfile.ZipFile(path, "w") as book:
         book.writestr(
             "[Content_Types].xml", f'<Types xmlns="{NS}/package/2006/content-types"></Types>'
@@ -48,7 +51,7 @@ def write_workbook(path, *sheets):
         links = [RELATION % (f"rId{n}", "worksheet", f"worksheets/sheet{n}.xml") for n in (1, 2, 3)]
         book.writestr("xl/_rels/workbook.xml.rels", RELATIONS % "".join(links))
         for n, rows in enumerate(sheets, start=1):
-            book.writestr(f"xl/worksheets/sheet{n}.xml", sheet(rows))
+            book.writestr(f"xl/worksheets/sheet{n}.xml", sheet(rows, merged))
 
 
 def test_a_workbook_gives_the_first_sheet_that_one_sees(tmp_path):
@@ -89,6 +92,20 @@ def test_the_sheet_with_the_named_column_is_asked_for(tmp_path):
     with pytest.raises(DataError, match="has no column Betreff, which the sheet Tickets has"):
         list(Table(tmp_path / "a.xlsx", Job.TEXTS, Given().of_texts("Betreff")).texts())
     assert list(Table(tmp_path / "a.xlsx", Job.TEXTS, Given().of_texts("Ort")).texts()) == ["Ulm"]
+
+
+def test_merged_cells_have_their_value_in_each_row(tmp_path):
+    pytest.importorskip("python_calamine")
+    rows = [["text", "topic", None], ["One.", "a", 1], ["Two.", None, 2], ["Three.", "b", 3]]
+    merged = ["B1:C1", "B2:B3", "A5:A6", "Z1:Z2"]  # the last two lie beyond the cells
+    write_workbook(tmp_path / "a.xlsx", [], [], rows, merged=merged)
+    progress = SilentProgress()
+    lines = []
+    progress.info = lines.append
+    given = Given(told=Told(progress)).of_texts("text")
+    table = Table(tmp_path / "a.xlsx", Job.TEXTS, given)
+    assert [cells["topic"] for _, cells in table.records()] == ["a", "a", "b"]
+    assert "1 merged cell has the value of the cell above" in lines[0]
 
 
 def test_a_damaged_workbook_is_named(tmp_path):

@@ -141,13 +141,14 @@ def test_every_shipped_recipe_is_a_mapping_with_known_keys():
 
 def test_only_a_variable_that_resembles_one_is_reported(monkeypatch):
     known = ("BATCH_SIZE", "DATA", "CACHE", "WORDNET", "START_TIMEOUT")
-    for name in (*known, "NOTES", "TEST", "HOME", "BATCHSIZE", "LRR", "MODLE", "CACH"):
+    for name in (*known, "NOTES", "TEST", "HOME", "BATCHSIZE", "LRR", "MODLE", "CACH", "OPTIONS"):
         monkeypatch.setenv(f"SIMCSE_{name}", "1")
     assert dict(mistyped_variables()) == {
         "SIMCSE_BATCHSIZE": "SIMCSE_BATCH_SIZE",
         "SIMCSE_LRR": "SIMCSE_LR",
         "SIMCSE_MODLE": "SIMCSE_MODEL",
         "SIMCSE_CACH": "SIMCSE_CACHE",
+        "SIMCSE_OPTIONS": "--set NAME=VALUE",
     }
 
 

@@ -324,13 +324,19 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
     sheets = read_sheets(source)
     # A workbook without anything is a table without rows.
     if not sheets:
-        sheets[""] = []
+        sheets[""] = Sheet([])
     name = source_name(source)
     chosen = _chosen_sheet(sheets, name, given)
     if others := [sheet for sheet in sheets if sheet != chosen]:
         not_read = ", ".join(others)
         given.told.info(f"{name}: the sheet {chosen} is read; sheets not read: {not_read}")
-    grid = named_rows(sheet_rows(sheets[chosen]), name, given, header=given.header)
+    sheet = sheets[chosen]
+    if sheet.n_filled:
+        cells_have = "cell has" if sheet.n_filled == 1 else "cells have"
+        given.told.info(
+            f"{name}: {sheet.n_filled:,} merged {cells_have} the value of the cell above"
+        )
+    grid = named_rows(sheet_rows(sheet), name, given, header=given.header)
     grid.unit = "row"
     return grid
 

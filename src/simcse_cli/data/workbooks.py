@@ -2,7 +2,8 @@
 
 import re
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from posixpath import join
 from typing import IO, Any, BinaryIO
@@ -12,8 +13,7 @@ from simcse_cli.errors import DataError, require_extra
 from simcse_cli.files.inputs import open_input
 from simcse_cli.files.schema import foreign_format
 
-Sheet = list[list[Any]]
-"""The cells of a sheet from A1 on, by row; an empty cell is an empty text."""
+_Place = tuple[int, int]  # row and column of a cell, from 0
 
 _MOST_CELLS = 1 << 27  # of a sheet, full or empty; they take 4 GiB
 _BLOCK = 1 << 20
@@ -21,6 +21,17 @@ _LONGEST_TAG = 1000
 # A cell with content; python-calamine passes over others, such as <c r="XFD1" s="4"/>.
 _FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d+"[^>]*(?<!/)>')  # few columns are never too many
 _LAST_CELL = re.compile(rb'.*<c r="[A-Z]+(\d+)"[^>]*(?<!/)>', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The cells of a sheet from A1 on, by row; an empty cell is an empty text.
+
+    ``n_filled`` cells lie below the first one of cells that are merged, and have got its value.
+    """
+
+    rows: list[list[Any]]
+    n_filled: int = 0
 
 
 def read_sheets(source: Path | str) -> dict[str, Sheet]:
@@ -38,15 +49,31 @@ def read_sheets(source: Path | str) -> dict[str, Sheet]:
                 visible.append(sheet.name)
         _refuse_far_cells(source, stream, visible)
         for name in visible:
-            rows = book.get_sheet_by_name(name).to_python(skip_empty_area=False)
+            sheet = book.get_sheet_by_name(name)
+            rows = sheet.to_python(skip_empty_area=False)
             if rows:
-                sheets[name] = rows
+                sheets[name] = Sheet(rows, _fill_merged(rows, sheet.merged_cell_ranges or ()))
     return sheets
+
+
+def _fill_merged(rows: list[list[Any]], ranges: Iterable[tuple[_Place, _Place]]) -> int:
+    """Give merged cells the value that one sees in them, in each row; return how many got it.
+
+    Only the first column of merged cells is filled: a title across several columns is one cell.
+    """
+    n_filled = 0
+    for (first, column), (last, _) in ranges:
+        if first >= len(rows) or column >= len(rows[first]):
+            continue  # nothing but empty cells
+        for row in rows[first + 1 : last + 1]:
+            row[column] = rows[first][column]
+            n_filled += 1
+    return n_filled
 
 
 def sheet_rows(sheet: Sheet) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each row that is not empty."""
-    for number, row in enumerate(sheet, start=1):
+    for number, row in enumerate(sheet.rows, start=1):
         if any(cell != "" for cell in row):
             yield number, list(map(_cell_text, row))
 

@@ -25,8 +25,11 @@ from simcse_cli.settings.declare import coerce_settings
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
+# Variables with the name of a setting that no variable gives, and what gives it.
+_GIVEN_BY = {"SIMCSE_DATA_DIR": DATA_VARIABLE, "SIMCSE_OPTIONS": "--set NAME=VALUE"}
 # The name of the setting that each variable holds.
 _NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
+_NAME_OF = {name: setting for name, setting in _NAME_OF.items() if name not in _GIVEN_BY}
 
 # What to do about an option of ``train`` that is no key of a recipe.
 _HINT_OF_OPTION = {
@@ -88,16 +91,13 @@ def environment_settings() -> dict[str, Any]:
     kinds = get_type_hints(TrainConfig)
     settings = {}
     for variable, name in _NAME_OF.items():
-        value = os.environ.get(variable)
-        # ``options`` is a mapping, which no variable can hold. ``data_dir`` has the variable
-        # SIMCSE_DATA, which ``resolve_config`` reads only if a dev suite needs the folder.
-        if value and name not in ("options", "data_dir"):
+        if value := os.environ.get(variable):
             settings[name] = convert(value, kinds[name], variable)
     return settings
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable that looks like a mistyped one, and the variable probably meant.
+    """Yield each variable that looks like a mistyped one, and what was probably meant.
 
     For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
@@ -106,6 +106,9 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
     for variable in sorted(os.environ.keys() - set(known)):
         name = variable.removeprefix(ENVIRONMENT_PREFIX)
         if name == variable:
+            continue
+        if variable in _GIVEN_BY:
+            yield variable, _GIVEN_BY[variable]
             continue
         for near in get_close_matches(name, names, n=1, cutoff=0.8):
             yield variable, ENVIRONMENT_PREFIX + near

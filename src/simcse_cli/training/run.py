@@ -119,8 +119,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if request.is_many:
         return train_many(request, seeds)
 
-    # Without seeds or a sweep there is one run, or the forecast of one.
-    config = request.config({})
+    # Without seeds or a sweep there is one run, or the forecast of one: that of the first seed.
+    config = request.config({"seed": seeds[0]} if seeds else {})
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
