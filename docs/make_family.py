@@ -253,14 +253,14 @@ def tests_of(rows: dict[str, Any], results: dict[str, Any]) -> list[Test | None]
 def shown(values: Sequence[float] | None, digits: int = 2, scale: float = 1.0) -> str:
     if values is None:
         return "–"
-    mean = f"{scale * float(np.mean(values)):.{digits}f}"
+    mean = f"{scale * float(np.mean(values)):z.{digits}f}"
     if len(values) == 1:
         return mean
-    return f"{mean} ± {scale * float(np.std(values, ddof=1)):.{digits}f}"
+    return f"{mean} ± {scale * float(np.std(values, ddof=1)):z.{digits}f}"
 
 
 def interval(test: Test, digits: int, scale: float) -> str:
-    ends = [f"{scale * each:+.{digits}f}" for each in (test.difference, test.low, test.high)]
+    ends = [f"{scale * each:+z.{digits}f}" for each in (test.difference, test.low, test.high)]
     return f"{ends[0]} [{ends[1]}, {ends[2]}]"
 
 

@@ -435,7 +435,7 @@ def shown(values: Sequence[float] | None, measure: str) -> str:
     if values is None:
         return "–"
     digits, scale = LOWER_FIRST.get(measure, 2), 1 if measure in LOWER_FIRST else 100
-    mean = f"{scale * float(np.mean(values)):.{digits}f}"
+    mean = f"{scale * float(np.mean(values)):z.{digits}f}"
     if len(values) == 1 or len(values) > 5:  # one value, or tasks, whose deviation says nothing
         return mean
     return f"{mean} ± {scale * float(np.std(values, ddof=1)):.{digits}f}"
@@ -488,9 +488,9 @@ def row_of(
             columns["difference"].append("–")
             columns["d"].append("–")
             continue
-        ends = [f"{scale * each:+.{digits}f}" for each in (test.difference, test.low, test.high)]
+        ends = [f"{scale * each:+z.{digits}f}" for each in (test.difference, test.low, test.high)]
         columns["difference"].append(f"{ends[0]} [{ends[1]}, {ends[2]}]")
-        columns["d"].append(f"{test.difference / test.deviation:+.1f}" if test.deviation else "–")
+        columns["d"].append(f"{test.difference / test.deviation:+z.1f}" if test.deviation else "–")
         if test.p >= ALPHA and test.n > 1:
             columns["open"].append(f"{scale * smallest(test, n_open):.{digits}f}")
     result = verdict(found)
