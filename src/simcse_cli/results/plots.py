@@ -8,6 +8,7 @@ in dashes or markers.
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -71,13 +72,25 @@ def shades(count: int) -> Any:
     return matplotlib.colormaps[COLOUR_MAP](np.linspace(0.05, 0.95, count))
 
 
+# Fonts of Linux, macOS and Windows for the characters that the font of the style lacks.
+_EAST_ASIAN = (
+    *("Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans CJK KR", "WenQuanYi Zen Hei"),
+    *("Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo"),
+    *("Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
+)
+
+
 @contextmanager
 def house_style() -> Iterator[None]:
     """Give figures the style of the project, inside a block or a decorated function."""
     require_extra("matplotlib", "a figure")
     import matplotlib
 
+    from matplotlib.font_manager import fontManager
+
     style = matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)
+    installed = fontManager.get_font_names()
+    style["font.family"] += [font for font in _EAST_ASIAN if font in installed]
     with matplotlib.rc_context(style):
         yield
 
@@ -182,14 +195,27 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
     """Save a figure to a file or a stream in the format ``fmt``."""
     # No date is written, so that the same figure gives the same bytes.
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(
-        target,
-        format=fmt,
-        dpi=PNG_DPI,
-        metadata=undated.get(fmt),
-        facecolor="none" if transparent else "white",
-        transparent=transparent,
-    )
+    with warnings.catch_warnings(record=True) as caught:
+        figure.savefig(
+            target,
+            format=fmt,
+            dpi=PNG_DPI,
+            metadata=undated.get(fmt),
+            facecolor="none" if transparent else "white",
+            transparent=transparent,
+        )
+
+    # Matplotlib warns of each character that no font has; one warning says what to do.
+    messages = {str(warning.message) for warning in caught}
+    missing = [message for message in messages if re.match(r"Glyph .* missing from", message)]
+    for message in sorted(messages.difference(missing)):
+        warnings.warn(message, stacklevel=2)
+    if missing:
+        warnings.warn(
+            f"{len(missing)} characters of the figure are boxes, as no font here has them; "
+            "install one that has, such as Noto Sans CJK",
+            stacklevel=2,
+        )
 
 
 # Labels of points
