@@ -44,9 +44,9 @@ def read_sheets(source: Path | str) -> dict[str, Sheet]:
     with open_input(source) as stream, foreign_format(source, "a workbook without a password"):
         book = CalamineWorkbook.from_filelike(stream)
         visible = []
-        for sheet in book.sheets_metadata:
-            if sheet.visible is SheetVisibleEnum.Visible:
-                visible.append(sheet.name)
+        for entry in book.sheets_metadata:
+            if entry.visible is SheetVisibleEnum.Visible:
+                visible.append(entry.name)
         _refuse_far_cells(source, stream, visible)
         for name in visible:
             sheet = book.get_sheet_by_name(name)

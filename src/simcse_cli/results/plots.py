@@ -85,7 +85,6 @@ def house_style() -> Iterator[None]:
     """Give figures the style of the project, inside a block or a decorated function."""
     require_extra("matplotlib", "a figure")
     import matplotlib
-
     from matplotlib.font_manager import fontManager
 
     style = matplotlib.rc_params_from_file(str(_STYLE), use_default_template=False)
