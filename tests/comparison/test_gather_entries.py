@@ -211,6 +211,9 @@ def test_an_average_says_of_what_where_its_tasks_are_not_shown() -> None:
     assert alone.notes == ["Avg.: mean of STS12, STS13"]
     (whole, *_) = comparison_tables(join(both, reference=None))
     assert whole.notes == []
+    more = entry("more", scores={**scores, "STS14": 0.9, "average": 0.7})
+    (levelled, *_) = comparison_tables(join([*both, more], reference=both[0]))
+    assert levelled.notes == []  # the average of all is that of the tasks with columns
 
 
 def test_tables_of_scores_and_differences() -> None:

@@ -34,10 +34,12 @@ def test_differences_are_score_minus_reference() -> None:
 
 def test_averages_are_levelled_to_the_shared_tasks() -> None:
     row = published("simcse.5", "SimCSE-BERT-base", "unsupervised")
-    ours = entry("ours", scores={"STS12": 0.7, "STS13": 0.8, "average": 0.75})
+    scores = {"STS12": 0.7, "STS13": 0.8, "average": 0.75}
+    ours = entry("ours", scores=scores, intervals={"average": (0.7, 0.8)})
     comparison = join([row, ours], reference=row)
     assert comparison.entries[0].scores["average"] == pytest.approx((0.6840 + 0.8241) / 2)
     assert comparison.entries[1].scores["average"] == pytest.approx(0.75)
+    assert comparison.entries[1].intervals == {"average": (0.7, 0.8)}
     assert comparison.warnings == ("the entries hold different tasks: Avg. is over STS12, STS13",)
 
 

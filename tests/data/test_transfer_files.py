@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from simcse_cli.data.given import Given
+from simcse_cli.data.given import Given, Told
 from simcse_cli.data.transfer_files import (
     TRANSFER_ROWS,
     missing_transfer_files,
@@ -10,6 +10,7 @@ from simcse_cli.data.transfer_files import (
     transfer_files,
 )
 from simcse_cli.errors import DataError
+from simcse_cli.progress import SilentProgress
 
 
 def write_task(root, task, **contents):
@@ -204,3 +205,13 @@ def test_an_id_is_not_offered_as_the_label(tmp_path):
     with pytest.raises(DataError, match="no column looks like the label") as caught:
         read_task_file(tmp_path / "a.csv")
     assert caught.value.hint == "--columns text=comment,label=hint"
+
+
+def test_the_column_of_splits_is_no_unused_one(tmp_path):
+    progress = SilentProgress()
+    lines = []
+    progress.info = lines.append
+    (tmp_path / "a.tsv").write_text(PAIRS)
+    given = Given({"left": "A", "right": "B"}, told=Told(progress))
+    read_task_file(tmp_path / "a.tsv", given)
+    assert lines == []

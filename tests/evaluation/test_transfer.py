@@ -1,5 +1,6 @@
 import dataclasses
 import zlib
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -208,6 +209,16 @@ def test_too_few_examples_for_the_folds_are_an_error(senteval):
     transfer_files(senteval, "CR")["neg"].write_text("bad one\nbad two\n")
     with pytest.raises(DataError, match="CR: a class has 2 training examples, need 7 for 5 folds"):
         outer_splits(read_transfer_task(senteval, "CR"), PROBE_SETTINGS[FAST])
+
+
+@pytest.mark.parametrize(("sizes", "is_proposed"), [((10, 10), False), ((7, 18), True)])
+def test_the_fast_protocol_is_proposed_where_it_works(sizes, is_proposed):
+    task = fold_task(*sizes)
+    with pytest.raises(DataError, match="need 12 for 10 folds") as caught:
+        outer_splits(task, PROBE_SETTINGS[TransferProtocol.DEFAULT])
+    assert ("--protocol fast" in caught.value.hint) is is_proposed
+    with nullcontext() if is_proposed else pytest.raises(DataError):
+        outer_splits(task, PROBE_SETTINGS[FAST])
 
 
 @pytest.mark.parametrize("n_folds", [5, 10])

@@ -534,7 +534,10 @@ def _neighbour_rows(
     query_rows: Sequence[int],
     neighbours: Mapping[str, list[list[search_index.Neighbour]]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each neighbour; ``query_rows`` and the lines of the corpus start at 1."""
+    """Yield a row for each neighbour.
+
+    ``query_rows`` and the lines of the corpus start at 1; the header of a table is not counted.
+    """
     for number, query in enumerate(queries):
         for label, by_query in neighbours.items():
             for rank, neighbour in enumerate(by_query[number], start=1):

@@ -612,11 +612,18 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """
     tasks_of = {}
     for average, tasks in AVERAGES.items():
-        measured = measures_of(entry for entry in entries if average in entry.scores)
-        members = [task for task in tasks if task in measured]
-        if members:
-            tasks_of[average] = members
+        task_sets = _averaged_task_sets(entries, average) - {frozenset()}
+        if task_sets:
+            # ``_level_averages`` has made the sets equal.
+            common = frozenset.intersection(*task_sets)
+            tasks_of[average] = [task for task in tasks if task in common]
     return tasks_of
+
+
+def _averaged_task_sets(entries: Sequence[Entry], average: str) -> set[frozenset[str]]:
+    """Return the sets of tasks that entries average; an entry with the average alone has none."""
+    averaged = [entry for entry in entries if average in entry.scores]
+    return {frozenset(AVERAGES[average]).intersection(entry.scores) for entry in averaged}
 
 
 def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
@@ -625,9 +632,7 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     warnings: list[str] = []
     for average, tasks in AVERAGES.items():
         all_tasks = frozenset(tasks)
-        averaged = [entry for entry in levelled if average in entry.scores]
-        # The tasks of each entry, as a set of sets; an empty one if an entry has only the average.
-        task_sets = {all_tasks.intersection(entry.scores) for entry in averaged}
+        task_sets = _averaged_task_sets(levelled, average)
         nonempty = task_sets - {frozenset()}
         common = all_tasks.intersection(*nonempty)
 
@@ -664,6 +669,9 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks a task."""
+    if entry.scores.keys() & set(AVERAGES[average]) == set(tasks):
+        return entry  # whose average is over these tasks already
+
     # The interval and the deviation of the old average do not hold for the new one.
     numbers: dict[str, Any] = {}
     for name in ("scores", "intervals", "deviations"):

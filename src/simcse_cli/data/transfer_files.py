@@ -170,6 +170,7 @@ def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, s
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
     # Each row gives one text, or the two of a pair, and then the label.
+    given = replace(given, beside=(*given.beside, "split"))
     table = Table(path, Job.LABELLED, given)
     places = table.reading.places("text", "left", "right", "label")
     names = table.reading.grid.names_at(places)

@@ -53,10 +53,11 @@ def eval_sts(
         write_pair_scores(options.save_scores, dict(result.examples), force=force)
         payload |= saved_facts("pair_scores", options.save_scores, progress)
     keep_in_run(encoder, payload, progress)
-    reports = [sts_report(result)]
-    # A second metric of a protocol gets a table of its own, under the same aggregation.
+    # Each metric of a protocol gets a table of its own, under the same aggregation.
+    has_several = len(setting.metrics) > 1
+    reports = [sts_report(result, names_metric=has_several)]
     for metric in setting.metrics[1:]:
-        reports.append(sts_report(result.under(metric, None)))
+        reports.append(sts_report(result.under(metric, None), names_metric=has_several))
     if per_subset:
         reports.append(_subset_report(result))
     return Outcome(reports, payload)
@@ -188,13 +189,17 @@ def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> Suite
     return result.with_settings(chosen_on=chosen_on) if chosen_on else result
 
 
-def sts_report(result: SuiteResult) -> Report:
+def sts_report(result: SuiteResult, *, names_metric: bool = False) -> Report:
+    """Return the scores as a table; with ``names_metric``, a column says which metric it has."""
     settings = result.settings
+    texts = {"model": settings["model"]}
+    if names_metric:
+        texts["metric"] = settings["metric"]
     return Report(
         f"STS, {result.split} sets: {settings['metric']} x100, "
         f"aggregation {settings['aggregation']}, pooler {settings['pooler']}",
-        [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
-        [{"model": settings["model"], **result.row}, *result.interval_rows()],
+        [*columns(*texts), *columns(*result.tasks, AVERAGE, kind="score")],
+        [{**texts, **result.row}, *result.interval_rows()],
         result.notes(),
     )
 

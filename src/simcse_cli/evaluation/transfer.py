@@ -42,6 +42,7 @@ from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 # Increase this when a change of the probe changes scores, so that kept results are not reused.
 _RESULT_VERSION = 1
+_FEWEST_EXAMPLES = round(1 / probe.HOLDOUT_SHARE)  # of a training set that holds one of them out
 _ARRAY_FIELDS = ("test_rows", "predictions")  # of a ProbeResult
 
 
@@ -218,37 +219,44 @@ def outer_splits(
     if "all" in task.parts:
         # Each inner fold needs an example of every class. An outer fold takes up to two of
         # n_folds + 2 examples away, which leaves one for each inner fold.
-        _check_class_sizes(task, task.rows("all"), n_folds, needed=n_folds + 2)
+        _check_class_sizes(task, task.rows("all"), n_folds, n_beside=2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:
         train = task.rows("train")
-        _check_class_sizes(task, train, n_folds, needed=n_folds)
+        _check_class_sizes(task, train, n_folds, n_beside=0)
         folds = [Fold(train, task.rows("test"))]
 
     # The smallest training set must have rows to hold out.
     fewest = min(len(fold.train) for fold in folds)
-    if int(probe.HOLDOUT_SHARE * fewest) == 0:
+    if fewest < _FEWEST_EXAMPLES:
         raise DataError(
-            f"{task.name}: {fewest} training examples, need {round(1 / probe.HOLDOUT_SHARE)} "
-            "to hold some out",
+            f"{task.name}: {fewest} training examples, need {_FEWEST_EXAMPLES} to hold some out",
             hint="use more data, or give dev examples too",
         )
     return folds, None
 
 
-def _check_class_sizes(task: TransferTask, rows: RowIndices, n_folds: int, *, needed: int) -> None:
-    """Raise DataError if a class has fewer than ``needed`` examples among the rows."""
+def _check_class_sizes(
+    task: TransferTask, rows: RowIndices, n_folds: int, *, n_beside: int
+) -> None:
+    """Raise DataError unless each class has an example for each fold and ``n_beside`` more."""
     counts = np.bincount(task.labels[rows], minlength=task.n_classes)
     smallest = int(counts.min())
-    if smallest >= needed:
+    if smallest >= n_folds + n_beside:
         return
+
+    # The folds of the fast protocol are fewer, and so larger.
+    hint = "use more data"
+    fewer = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
+    if fewer < n_folds and smallest >= fewer + n_beside and 0.8 * len(rows) >= _FEWEST_EXAMPLES:
+        hint += ", or the fast protocol with its five folds: --protocol fast"
     rarest = ""
     if task.classes:
         rarest = f" ({task.classes[int(counts.argmin())]})"
     raise DataError(
         f"{task.name}: a class{rarest} has {smallest} training examples, "
-        f"need {needed} for {n_folds} folds",
-        hint="use more data, or the fast protocol with its five folds: --protocol fast",
+        f"need {n_folds + n_beside} for {n_folds} folds",
+        hint=hint,
     )
 
 
