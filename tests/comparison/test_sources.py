@@ -578,6 +578,7 @@ def test_a_result_without_the_aggregation_that_is_asked_for_is_named(tmp_path: P
     [
         ("file", "STSBenchmark-dev"),
         ("retrieval", "nDCG@10-dev"),
+        ("transfer", "transfer-average-dev"),
         ("sts", "average-dev"),
         (None, "average-dev"),
     ],

@@ -494,6 +494,7 @@ def read_results(
     if content.get("suite") == "sweep":
         by_suite: dict[str, str] = {DevSuite.FILE: STSB_DEV}
         by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
+        by_suite[DevSuite.TRANSFER] = TRANSFER_AVERAGE + DEV_SUFFIX
         measure = by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)
         for name, score in take("quantiles", dict[str, float]).items():
             entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
