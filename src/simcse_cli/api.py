@@ -226,7 +226,7 @@ class Embedder:
         facts = encoder.facts(document_prompt)
         return SearchIndex.build(vectors, texts, backend=SearchBackend(backend), info=facts)
 
-    @overload  # a str is a sequence of str too: the first signature wins
+    @overload  # a str also fits the second signature, but the first one wins
     def search(  # type: ignore[overload-overlap]
         self, queries: str, corpus: Corpus, k: int = 10, *, keep_identical: bool = False
     ) -> list[Neighbour]: ...
@@ -307,7 +307,7 @@ class BatchEncoder:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run folder and its record; ``metrics`` are the dev scores by step, as fractions."""
+    """A run folder and its record; ``metrics`` has what was measured at each logged step."""
 
     path: Path
     record: RunRecord
@@ -480,19 +480,19 @@ def _require_no_vectors(side: Any) -> None:
 
 
 def _is_vector(value: Any) -> bool:
-    """Tell whether a value is a vector, or a number of one."""
+    """Tell whether an item of a list is a vector, or a component of one."""
     if isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "ndim") or (isinstance(value, Real) and not _is_missing(value))
 
 
 def _kind_of(value: Any) -> str:
-    """Return the type of a value with its article."""
+    """Return the type of a value with its article, such as ``an int``."""
     name = type(value).__name__
     if _is_missing(value):
         return "a missing value"
     if isinstance(value, bytes):
-        return name
+        return name  # a plural
     return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 

@@ -22,16 +22,20 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
     """
     try:
         yield
-    except (KeyboardInterrupt, SystemExit) as stop:  # SIGTERM exits, and nothing else does here
+    except (KeyboardInterrupt, SystemExit) as stop:  # here, only SIGTERM raises SystemExit
         stop.add_note(say())
         raise
 
 
 # The place at the start of a message: a line of a file, an option, a variable or a path.
 _PLACE = re.compile(
-    r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
-    r"|.+?(?= does not exist| exists already| cannot be read)"
-    r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
+    r"(?:Invalid value for ')?(?P<place>"
+    r".+?, (?:line|row|byte) [\d,]*\d"  # a line of a file
+    r"|--?[a-z][\w-]*"  # an option
+    r"|[A-Z_]+(?=:)"  # a variable
+    r"|.+?(?= does not exist| exists already| cannot be read)"  # a path before such words
+    r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and )"  # a word with a letter, and with a dot or slash
+    r")(?:'[^:]*)?:? "
 )
 # The words between what was found and what is needed in a message.
 _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
@@ -132,7 +136,8 @@ def how_to_install(extra: str) -> str:
         return f"the binary has no such extra; install from a checkout instead: {from_checkout}"
     if Path(sys.prefix, "pipx_metadata.json").is_file():
         return f"pipx runpip simcse-cli install {package}"
-    # Without pip, uv has made the environment. PathFinder skips a hook of setuptools that warns.
+    # An environment without pip was made by uv. Unlike ``find_spec``, PathFinder does not call the
+    # import hook of setuptools, which warns.
     if PathFinder.find_spec("pip") is None:
         return f"uv pip install --python {python} {package}"
     # The first pip on the PATH may belong to another Python.
@@ -203,10 +208,9 @@ _OUT_OF_MEMORY = (
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an operation failed because there was not enough memory."""
-    # A MemoryError is known by its type, errors of libraries only by their message.
-    if not isinstance(error, ImportError | RuntimeError | OSError):
-        return isinstance(error, MemoryError)
-    return any(sign in str(error) for sign in _OUT_OF_MEMORY)
+    if isinstance(error, ImportError | RuntimeError | OSError):  # of a library: its message tells
+        return any(sign in str(error) for sign in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError)
 
 
 def reason_of(error: BaseException) -> str:

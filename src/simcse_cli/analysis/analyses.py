@@ -1,8 +1,9 @@
 """The table of analyses of embedding spaces, and the HTML page that shows them all.
 
 To add an analysis, write a module with a function from spaces to an `Analysis`, and add a row to
-``SPACE_ANALYSES`` and a command to ``commands/analyze.py``. Options of its own are keyword
-arguments of the function, with the defaults that the pages of other analyses take.
+``SPACE_ANALYSES`` and a command to ``commands/analyze.py``. The options of the new analysis are
+keyword arguments of the function. They need defaults, because pages of other analyses show the new
+one without its options.
 """
 
 from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
-LEAST_RISE = 0.005  # of the highest ridge; what is lower is not seen
+LEAST_RISE = 0.005  # share of the height of the highest ridge; a lower curve is not seen
 RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
 
@@ -85,7 +85,7 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
 
 
 def kernel_density(cosines: AnyFloats) -> Floats:
-    """Return a Gaussian kernel density estimate on ``GRID``; it integrates to 1 over [-1, 1].
+    """Return a Gaussian kernel density estimate on ``GRID``; its integral over [-1, 1] is 1.
 
     The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, so that equal
     values still give a curve. The mass that a plain estimate would put beyond -1 and 1 is
@@ -162,10 +162,10 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     rows = []
     for name, groups in by_name.items():
         rows += [{"label": name, **group.summary()} for group in groups]
-    numbers = []
+    objects = []
     for groups in per_space:
         records = [group.summary() | {"density": group.density.tolist()} for group in groups]
-        numbers.append({"groups": records})
+        objects.append({"groups": records})
 
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
@@ -186,7 +186,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
         f"group. Data: {data.name}.",
         tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows)],
-        payload=spaces_payload("density", spaces, numbers),
+        payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,
     )

@@ -23,8 +23,8 @@ from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
 
 # The axes and the colours span at least this much, so that tiny differences do not look large.
-LEAST_SPAN = 0.05
-LEAST_SCORES = 1.0
+LEAST_SPAN = 0.05  # of an axis
+LEAST_SCORES = 1.0  # of the colours, which show scores x100
 
 
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:

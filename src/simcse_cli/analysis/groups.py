@@ -102,10 +102,10 @@ def assign(
         )
         clusters = joining.fit_predict(units)
 
-    # Number the groups by size; of equally large groups, that of the earlier text comes first.
-    sizes = Counter(group for group in clusters.tolist() if group != _NO_GROUP)
-    numbers = {group: number for number, (group, _) in enumerate(sizes.most_common())}
-    return np.array([numbers.get(group, _NO_GROUP) for group in clusters.tolist()], dtype=np.int64)
+    # Number the groups by size; of equally large ones, that with the earliest text comes first.
+    sizes = Counter(found for found in clusters.tolist() if found != _NO_GROUP)
+    group_of = {found: group for group, (found, _) in enumerate(sizes.most_common())}
+    return np.array([group_of.get(found, _NO_GROUP) for found in clusters.tolist()], dtype=np.int64)
 
 
 def count_groups(groups: Integers) -> int:
@@ -124,11 +124,10 @@ def cosines_to_centres(units: Units, groups: Integers) -> Floats:
 
 
 def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[list[str]]:
-    """Return the words that are more frequent in a group than elsewhere, the most telling first.
+    """Return for each group words that are more frequent there than elsewhere, at most ``count``.
 
-    A word is weighted by ``log_likelihood_ratio``, with numbers of texts as the counts. Words that
-    are not more frequent in the group than in all texts are left out. In scripts without spaces,
-    two characters count as a word.
+    The most telling word comes first: words are weighted by ``log_likelihood_ratio``, with numbers
+    of texts as the counts. In scripts without spaces, two characters count as a word.
     """
     group_counts: list[Counter[str]] = [Counter() for _ in range(count_groups(groups))]
     total_counts: Counter[str] = Counter()
@@ -144,6 +143,7 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
         weights = {}
         for word, n_texts in counts.items():
             n_elsewhere = total_counts[word] - n_texts
+            # That is, if the share n_texts / size is above the share of the word in all texts.
             if n_texts * len(texts) > size * total_counts[word]:
                 weights[word] = log_likelihood_ratio(
                     (n_texts, size - n_texts),
@@ -212,8 +212,8 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
 
 def _method(options: GroupOptions) -> GroupMethod:
     """Return the method of ``--by``; by default, kmeans with ``--k``, otherwise agglomerative."""
-    is_bounded = options.k is not None or options.threshold is not None
-    if options.by in (None, GroupMethod.AGGLOMERATIVE) and not is_bounded:
+    has_k_or_threshold = options.k is not None or options.threshold is not None
+    if options.by in (None, GroupMethod.AGGLOMERATIVE) and not has_k_or_threshold:
         raise UsageError(
             "how many groups?",
             option="--k",
@@ -227,7 +227,7 @@ def _method(options: GroupOptions) -> GroupMethod:
         raise UsageError("kmeans needs the number of groups, --k N", option="--by")
     if method is GroupMethod.KMEANS and options.threshold is not None:
         raise UsageError("is for --by agglomerative", option="--threshold")
-    if method is GroupMethod.HDBSCAN and is_bounded:
+    if method is GroupMethod.HDBSCAN and has_k_or_threshold:
         option = "--k" if options.k is not None else "--threshold"
         raise UsageError("has no use with --by hdbscan, which finds the number", option=option)
     return method
@@ -272,7 +272,7 @@ def _read_and_group(
     if options.id_column is not None:
         require_unique(lambda: cells[str(options.id_column)], source, options.id_column)
 
-    def of_texts(name: str | None) -> list[str] | None:
+    def cells_of_texts(name: str | None) -> list[str] | None:
         if name is None:
             return None
         return [cells[name][index] for index in with_text]
@@ -280,12 +280,13 @@ def _read_and_group(
     texts = [records[index][0] for index in with_text]
     rows = [index + 1 for index in with_text]
     units, _ = load_and_encode(texts, options, progress)
-    with progress.task(f"grouping by {method}", 1) as task:
+    with progress.task(f"grouping by {method}", total=1) as task:
         groups = assign(units, method, k=options.k, threshold=options.threshold, seed=options.seed)
         task.advance()
     cosines = cosines_to_centres(units, groups)
-    ids = of_texts(options.id_column)
-    return GroupedTexts(texts, rows, units, groups, cosines, ids, of_texts(options.labels))
+    ids = cells_of_texts(options.id_column)
+    labels = cells_of_texts(options.labels)
+    return GroupedTexts(texts, rows, units, groups, cosines, ids, labels)
 
 
 def _shown(

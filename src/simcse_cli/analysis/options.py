@@ -55,7 +55,7 @@ class SpaceOptions(LoadOptions, FitOptions, TableOptions):
         group=POSTPROCESS_GROUP,
         metavar="NAME[:N]|FILE|none",
     )
-    # An option of `analyze geometry` alone, which declares it below.
+    # `encode_pairs` reads it for every analysis, but only `analyze geometry` makes it an option.
     scores: list[Path] | None = None
 
 

@@ -119,10 +119,10 @@ def name_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[Na
     named: list[NamedSource] = []
     for source, label in zip(sources, label_sources(sources, given), strict=True):
         seed_folders = seed_runs(source).values()
-        for folder in seed_folders:
-            named.append(NamedSource(str(folder), f"{label}/{folder.name}", group=label))
         if not seed_folders:
             named.append(NamedSource(source, label))
+        for folder in seed_folders:
+            named.append(NamedSource(str(folder), f"{label}/{folder.name}", group=label))
     return named
 
 

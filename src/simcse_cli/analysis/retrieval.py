@@ -180,12 +180,14 @@ def _require_same_rows(
     Of sentences in a file, only their number is compared, since the file may hold more than the
     texts that were encoded, such as titles.
     """
-    for path, index in zip(options.index or (), indexes, strict=False):
+    # Without --index, the indexes were built from the corpus, so there is nothing to check.
+    paths = options.index or []
+    for path, index in zip(paths, indexes, strict=False):
         is_alike = len(index.sentences) == len(corpus.sentences)
         if is_alike and options.corpus is None and index.sentences is not corpus.sentences:
             is_alike = all(map(operator.eq, index.sentences, corpus.sentences))
         if not is_alike:
-            corpus_name = options.corpus or (options.index or [path])[0]
+            corpus_name = options.corpus or paths[0]
             raise DataError(
                 f"{path} holds other sentences than {corpus_name}, so one file of judgements does "
                 "not score both",
@@ -251,11 +253,11 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
                 f"{len(paths)} indexes for {len(models)} models, need as many (or no --model)",
                 option="--index",
             )
-        # Several indexes of one model are told apart by their own names.
-        named = models
+        # An index is named by its model, or by its own path if models are missing or repeated.
+        names_from = models
         if len(set(models)) < len(paths):
-            named = paths
-        return list(map(NamedSource, paths, label_sources(named, labels)))
+            names_from = paths
+        return list(map(NamedSource, paths, label_sources(names_from, labels)))
     sources = name_sources(models, labels)
     # A folder of seeds stands for several models, but a file has the vectors of one.
     if embeddings and len(sources) != len(embeddings):
@@ -446,7 +448,7 @@ def read_queries(
 def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plots.Figure:
     """Draw hit rate and recall against the number of results looked at, one curve per model.
 
-    There are no more results than the ``n_texts`` texts of the corpus.
+    The curves end at ``n_texts``, the number of texts in the corpus.
     """
     last = min(n_texts, max(score.depth for score in scores.values()))
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)
@@ -562,7 +564,8 @@ def _scores_with_tests(
 ) -> tuple[list[dict[str, Any]], dict[str, PairedTest], list[Report]]:
     """Return a row of scores for each model, the paired tests by system, and a table of both.
 
-    All are empty without scores. The scores are at the ranks ``ks``, MRR also at ``depth``.
+    The table is in a list. All three are empty without scores. The scores are at the ranks ``ks``,
+    MRR also at ``depth``.
     """
     if not scores:
         return [], {}, []

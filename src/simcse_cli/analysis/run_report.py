@@ -100,7 +100,7 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
     """Return the runs of the page with their names, and the name of the baseline."""
     run_path = str(run.resolve())
     baseline = options.baseline
-    # A model of the Hub keeps its whole name. Without a baseline, the name is not used.
+    # A model of the Hub keeps its whole name. If there is no baseline, its name is not used.
     if baseline is None or not Path(baseline).exists():
         return name_sources([run_path], [run.resolve().name]), str(baseline)
     run_name, baseline_name = short_names([run_path, str(Path(baseline).resolve())])
@@ -108,9 +108,10 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
 
 
 def without_folders(value: Any) -> Any:
-    """Return a value with every absolute path cut to its last part, as the page may be passed on.
+    """Return a value with every absolute path cut to its last part.
 
-    ``/home/me/data/wiki.txt`` gives ``wiki.txt``; relative paths and URLs stay.
+    The page may be passed on, and folders are private: ``/home/me/data/wiki.txt`` gives
+    ``wiki.txt``. Relative paths and URLs stay.
     """
     if isinstance(value, Mapping):
         return {without_folders(key): without_folders(part) for key, part in value.items()}
@@ -205,7 +206,8 @@ def _scores(
     if options.baseline is not None and (is_run(options.baseline) or seed_runs(options.baseline)):
         compare_options = replace(compare_options, baseline=options.baseline, details=True)
 
-    # By default the published STS rows of the same kind stand beside the run.
+    # By default the published STS rows of the same kind stand beside the run, if it has STS scores;
+    # scores on the demo corpus cannot be compared with them.
     comparable = [
         task
         for task in STS_TASKS
@@ -236,8 +238,8 @@ def _scores(
 def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) -> float | None:
     """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
 
-    ``folders`` are those of the run or its seeds. The baseline, and results under other settings,
-    have means of their own.
+    ``folders`` are those of the run or its seeds. The means of the baseline, and of results under
+    other settings, are passed over.
     """
     runs = [entry for entry in entries if entry["source"] in folders]
     own = runs[0]
@@ -253,12 +255,12 @@ def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) 
 def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
     """Return the analysis of the training curves in a list; it is empty if no loss was logged."""
     logs = []
-    logged = []
+    records_of_logs = []
     for source, record in zip(sources, records, strict=True):
         lines = _log_lines(Path(source.path) / "metrics.jsonl")
         if _measured(lines, "loss"):
             logs.append(lines)
-            logged.append(record)
+            records_of_logs.append(record)
     if not logs:
         return []
     text = f"Loss of each logged step, with the mean of the last {LOSS_WINDOW}"
@@ -270,7 +272,7 @@ def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> l
         caption = "Loss against the step."
     if len(logs) > 1:
         text += " One line a seed."
-    figure = partial(training_figure, logs, logged)
+    figure = partial(training_figure, logs, records_of_logs)
     return [Analysis("Training", text, caption=caption, figure=figure)]
 
 
@@ -279,7 +281,7 @@ def _log_lines(path: Path) -> list[Measured]:
 
 
 def _measured(lines: Sequence[Measured], name: str) -> list[tuple[int, float]]:
-    """Return ``(step, value)`` of each line at which the number was measured."""
+    """Return ``(step, value)`` of each line that has a value of the measure ``name``."""
     values = [(line.step, getattr(line, name)) for line in lines]
     return [(step, value) for step, value in values if value is not None]
 
@@ -360,7 +362,7 @@ def _spaces(
 
     # ``before`` has the spaces of the baseline, if it can be opened; ``after``, those of the run.
     is_start = options.baseline is None
-    before = _encode_baseline(baseline, run_options, data, progress, is_start)
+    before = _encode_baseline(baseline, run_options, data, progress, is_start=is_start)
     after = encode_pairs(run_options, [run.label], progress, data)
     spaces = [*before, *after]
     analyses = [space_analysis(analysis, spaces) for analysis in SPACE_ANALYSES]
@@ -375,7 +377,12 @@ def _spaces(
 
 
 def _encode_baseline(
-    baseline: NamedSource, options: SpaceOptions, data: PairSet, progress: Progress, is_start: bool
+    baseline: NamedSource,
+    options: SpaceOptions,
+    data: PairSet,
+    progress: Progress,
+    *,
+    is_start: bool,
 ) -> list[EmbeddingSpace]:
     """Return the spaces of the baseline.
 

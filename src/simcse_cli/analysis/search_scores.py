@@ -80,7 +80,8 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
         candidate_seeds = ndcgs[system]
         by_seed = candidate_seeds.keys() == baseline_seeds.keys()
         candidate = np.stack([candidate_seeds[seed] for seed in sorted(candidate_seeds)])
-        tests |= paired_mean_bootstrap({system: (candidate, baseline)}, by_seed=by_seed)[0]
+        tested, _ = paired_mean_bootstrap({system: (candidate, baseline)}, by_seed=by_seed)
+        tests |= tested
     return tests
 
 

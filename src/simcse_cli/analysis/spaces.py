@@ -99,8 +99,8 @@ def load_encoders(
             encoder.encode,
             encoder.digest,
             pooler,
-            named.group,
-            _suffix(source.plan),
+            group=named.group,
+            suffix=_suffix(source.plan),
         )
 
 
@@ -115,7 +115,7 @@ class _Source:
 
 
 def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_Source]:
-    """Return the models, then the files of vectors; raise UsageError if the options do not fit."""
+    """Return the models, then the files of vectors; raise UsageError if options disagree."""
     paths = [*(options.model or []), *map(str, options.embeddings or [])]
     if not paths:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -124,11 +124,9 @@ def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_
     if options.data_dir is None and any(plan is not None and plan.source == NLI for plan in plans):
         raise UsageError("nli looks for its pairs below --data-dir", option="--fit")
     # One model may occur with several post-processors, so default names include these.
-    pairs = zip(paths, plans, strict=True)
-    names = [path.rstrip("/") + _suffix(plan) for path, plan in pairs]
+    names = [path.rstrip("/") + _suffix(plan) for path, plan in zip(paths, plans, strict=True)]
     labels = label_sources(names, labels)
-    parts = zip(paths, labels, options_by_source, plans, strict=True)
-    return [_Source(*source_parts) for source_parts in parts]
+    return list(map(_Source, paths, labels, options_by_source, plans))
 
 
 def _suffix(plan: PostprocessPlan | None) -> str:
@@ -221,7 +219,8 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
     (pairs,) = task.subsets.values()
     if options.split != "all":
         return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
-    return PairSet("STS-B", pairs, read_sts_task(options.data_dir, "STSBenchmark").n_pairs)
+    test_set = read_sts_task(options.data_dir, "STSBenchmark")
+    return PairSet("STS-B", pairs, n_scored=test_set.n_pairs)
 
 
 @dataclass(eq=False)  # equal and hashed by identity, for the cache of `spectrum_of`
@@ -284,9 +283,9 @@ def sts_average(
 
     Scores are Spearman's correlations over all pairs of a task, without a regressor, whatever the
     result shows first. The score comes from the first file with a result of this encoder:
-    ``results`` are searched first, then the files in its run folder. The digest in a result of
-    simcse 1.0.0 does not say which tokenizer was used. If no other result is found, a warning names
-    the last such file.
+    ``results`` are searched first, then the files in its run folder. Results of simcse 1.0.0 are
+    passed over, because their digests do not say which tokenizer was used. If there are no others,
+    a warning names the last of their files.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):
@@ -341,9 +340,9 @@ def _belongs_to(result: SuiteResult, encoder: NamedEncoder) -> bool:
 def spaces_payload(
     analysis: str, spaces: Sequence[EmbeddingSpace], rows: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the JSON object of an analysis: the numbers of each space, and means over seeds.
+    """Return the JSON object of an analysis: the measures of each space, and means over seeds.
 
-    Row i of ``rows`` has the numbers of space i.
+    Row i of ``rows`` has the measures of space i.
     """
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]

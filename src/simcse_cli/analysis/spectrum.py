@@ -102,7 +102,8 @@ def negatives_bound(
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
     """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
     vectors = space.vectors
-    # Equal rows have a direction, but only rounding errors are left once their mean is subtracted.
+    # Rows that are equal but not zero have one direction. Without their mean they are only rounding
+    # errors, so the test is made before centring.
     rows = prepare_rows(vectors, normalize=not raw)
     if not rows.any() or (center and np.allclose(rows, rows[0])):
         raise DataError(
@@ -196,14 +197,14 @@ def spectrum_analysis(
     """Return the singular values of each space; JSON and CSV hold all of them, the table some."""
     data = spaces[0].data
     by_name = {}
-    numbers = []
+    measures = []
     for space in spaces:
         spectrum = spectrum_of(space, raw=raw, center=center)
         by_name[space.label] = spectrum
         rows = prepare_rows(space.vectors, normalize=not raw, center=center)
         values = {"singular_values": spectrum.singular_values.tolist()}  # JSON takes no array
-        numbers.append(vars(spectrum) | values | vars(negatives_bound(rows)))
-    payload = spaces_payload("spectrum", spaces, numbers)
+        measures.append(vars(spectrum) | values | vars(negatives_bound(rows)))
+    payload = spaces_payload("spectrum", spaces, measures)
 
     how = "raw rows" if raw else "unit rows"
     centred = "centred" if center else "not centred"

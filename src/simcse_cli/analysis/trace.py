@@ -86,10 +86,13 @@ def read_trace(run: Path | str, name: str, group: str | None = None) -> Trace:
     by_step: dict[int, tuple[float, float, float]] = {}
     n_without_alignment = 0
     for line in read_metrics(path):
-        n_without_alignment += line.alignment is None and line.uniformity is not None
-        if line.alignment is not None and line.uniformity is not None:
-            dev = np.nan if line.dev_score is None else line.dev_score
-            by_step[line.step] = (line.alignment, line.uniformity, dev)
+        if line.uniformity is None:
+            continue
+        if line.alignment is None:
+            n_without_alignment += 1
+            continue
+        dev = np.nan if line.dev_score is None else line.dev_score
+        by_step[line.step] = (line.alignment, line.uniformity, dev)
     if n_without_alignment and not by_step:
         raise DataError(
             f"{path}: no alignment was measured, as no dev pair is positive",
@@ -155,7 +158,7 @@ def _traced_system(name: str, members: Sequence[Trace]) -> TracedSystem:
 def trace_figure(
     traces: Sequence[Trace], first_steps: int = 100, *, dev: bool = True
 ) -> plots.Figure:
-    """Return a figure with a panel for the first steps of runs, the whole runs, and dev scores.
+    """Return a figure with panels for the first steps of runs, the whole runs, and dev scores.
 
     Source: Gao et al. 2021, Figure 2, and Figure 1 of the reproducibility report. Uniformity is to
     the right and alignment upwards; lower is better in both. Arrows point along training, a large
@@ -168,15 +171,15 @@ def trace_figure(
     """
     longest = max(int(trace.steps[-1]) for trace in traces)
     has_dev = any(trace.best is not None for trace in traces)
-    parts = [(f"whole run ({longest:,} steps)", list(traces))]
+    path_panels = [(f"whole run ({longest:,} steps)", list(traces))]
     if longest > first_steps:
         beginnings = [trace.until(first_steps) for trace in traces]
-        parts.insert(0, (f"first {first_steps} steps", beginnings))
+        path_panels.insert(0, (f"first {first_steps} steps", beginnings))
     draws_dev = has_dev and dev
-    n_panels = len(parts) + draws_dev
+    n_panels = len(path_panels) + int(draws_dev)
     figure, panels = plots.new_figure(0.4 + 4.2 * n_panels, 4.4, n_panels)
     # A panel of dev scores, if there is one, comes after those of the paths.
-    for axes, (title, shown) in zip(panels[: len(parts)], parts, strict=True):
+    for axes, (title, shown) in zip(panels[: len(path_panels)], path_panels, strict=True):
         axes.set_title(title)
         _draw_paths(axes, shown)
     if draws_dev:
@@ -186,7 +189,8 @@ def trace_figure(
     marks: dict[str, Any] = {"marker": "o", "linestyle": "", "color": plots.SOFT}
     panels[0].plot([], [], **marks, markersize=8, markerfacecolor="white", label="start")
     if has_dev:
-        panels[0].plot([], [], **marks | {"marker": "*"}, markersize=12, label="best dev score")
+        marks |= {"marker": "*"}
+        panels[0].plot([], [], **marks, markersize=12, label="best dev score")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
     return figure

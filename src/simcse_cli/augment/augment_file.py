@@ -35,8 +35,8 @@ from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
 
 _CHUNK_LINES = 2000
-# Starting workers takes longer than this many chunks do in one process.
-_CHUNKS_WITHOUT_WORKERS = 4
+# Workers start only from this many chunks on: one process does fewer before they have started.
+_CHUNKS_FOR_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
 _UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
 
@@ -73,7 +73,7 @@ def augment_file(
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
-        # Standard output gets its header only if there is a sentence.
+        # An input without sentences is refused before `open_rows` writes a header to stdout.
         head = _take_sentences(sentences, max(1, options.preview))
         if not any(map(clean_text, head)):
             found = f", only {len(head):,} blank lines" if head else ""
@@ -86,7 +86,7 @@ def augment_file(
 
         # A language model computes on all cores already.
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
-        workers = 1 if has_mlm else options.workers or usable_cores()
+        workers = 1 if has_mlm else (options.workers or usable_cores())
 
         # The lambda runs at the end of the block, so it sees the counts that are assigned inside.
         counts = Counter[str]()
@@ -145,7 +145,7 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
 
 @dataclass(frozen=True)
 class AugmentJob:
-    """Makes ``copies`` rows from each line; the copies of a line are changed at random separately.
+    """Makes ``copies`` rows from each line; each row is changed by random choices of its own.
 
     With ``both_sides`` the anchor is augmented too. With ``negates`` the changed text becomes the
     hard negative of a row instead of its positive.
@@ -234,9 +234,9 @@ def _chunks(sentences: Iterable[str]) -> Iterator[_Chunk]:
 
 def _results(chunks: Iterator[_Chunk], job: AugmentJob, workers: int) -> Iterator[_Result]:
     """Yield the rows and counts of each chunk in order; workers start only for a long input."""
-    first_chunks = list(islice(chunks, _CHUNKS_WITHOUT_WORKERS))
+    first_chunks = list(islice(chunks, _CHUNKS_FOR_WORKERS))
     chunks = chain(first_chunks, chunks)
-    is_short = len(first_chunks) < _CHUNKS_WITHOUT_WORKERS
+    is_short = len(first_chunks) < _CHUNKS_FOR_WORKERS
     if workers < 2 or is_short:
         yield from (_augment_chunk(chunk, job) for chunk in chunks)
         return

@@ -1,6 +1,6 @@
 """Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``).
 
-The same key gives the same result.
+The callable takes texts with a key for each, and the same text and key give the same result.
 """
 
 import random
@@ -26,7 +26,7 @@ DEFAULT_RATES = dict.fromkeys(map(Augmentation, _TAKE_A_TENTH), 0.1) | {
     Augmentation.MLM: 0.15,
     Augmentation.REPEAT: 0.32,
     Augmentation.REPEAT_WORDS: 0.32,
-    Augmentation.MASK_SPAN: 5.0,
+    Augmentation.MASK_SPAN: 5.0,  # characters, not a fraction
 }
 """``delete-one`` and ``negate`` take no rate; ``synonym`` without a rate replaces one word."""
 
@@ -39,10 +39,10 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 }
 """The methods that work on characters as well as on words."""
 
-DEFAULT_MLM = "bert-base"  # as in the paper's Table 1
+DEFAULT_MLM = "bert-base"  # as in Table 1 of Gao et al. 2021
 _JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
 """A plus sign between two methods; one in the name of a folder does not match."""
-_STEP_BITS = 192  # the step is added above the bits of a key, so that no two steps share one
+_STEP_BITS = 192  # the number of a step stands above the bits of a key: no steps share a key
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
@@ -145,9 +145,9 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
 
     # The resource is a model or a folder, depending on the method.
     step = replace(options, method=method, rate=rate, model=None)
-    # With the default unit, shuffle moves the sub-words of a model, not words.
-    is_by_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
-    if method is Augmentation.MLM or is_by_subwords:
+    # With the default unit, shuffle moves the sub-words of a model if one is given, else words.
+    may_move_subwords = method is Augmentation.SHUFFLE and options.unit is TextUnit.WORD
+    if method is Augmentation.MLM or may_move_subwords:
         return replace(step, model=resource or options.pinned_model)
     if not resource:
         return step
@@ -186,7 +186,7 @@ class Augmenter:
 class CombinedAugmenter:
     """Applies augmenters one after the other, with different random choices in each step.
 
-    For this, each step changes the keys of the texts; only the first step takes them as they are.
+    For this, every step after the first gets keys that are made from the keys of the texts.
     """
 
     steps: Sequence[TextAugmenter]

@@ -5,7 +5,7 @@ A masked language model fills in words, and a tokenizer cuts the sub-words to sh
 Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and
 how the filling is chosen is not stated there; toolkit default: one mask token for each chosen word,
 all filled in one pass, each by the likeliest whole word that differs from the original. The
-auxiliary MLM loss changes no text.
+paper's auxiliary MLM loss is another thing: it changes no text.
 """
 
 import random
@@ -50,12 +50,12 @@ def model_augmenter(
 
 
 def _model_step(step: AugmentOptions, progress: Progress) -> augmentations.TextAugmenter:
-    # Both methods have a default rate, so ``or 0.0`` only helps the type checker.
+    # mlm and shuffle have a default rate, so ``or 0.0`` only helps the type checker.
     if step.method == Augmentation.MLM:
         name = step.model or augmentations.DEFAULT_MLM
         device = resolve_device(step.device)
         return load_mlm_filler(name, rate=step.rate or 0.0, device=device, progress=progress)
-    if step.model is not None:  # only shuffling by sub-words has one beside mlm
+    if step.model is not None:  # besides mlm, only shuffling by sub-words has one
         return make_subword_shuffler(resolve_model(step.model, progress), step.rate or 0.0)
     return augmentations.word_step(step)
 
@@ -67,7 +67,7 @@ WordParts = tuple[str, str, str]  # punctuation before, the word, punctuation af
 class MaskedText:
     parts: list[WordParts]  # of every word
     text: str  # with a mask token for each masked word
-    masks: list[tuple[int, int]]  # position of each masked word, and of its mask token in ``text``
+    masks: list[tuple[int, int]]  # index of each masked word, offset of its mask token in ``text``
 
 
 class _Place(NamedTuple):
@@ -115,14 +115,14 @@ class MlmFiller:
         tokens: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
         no_words = [""] * n_rows
         tokens = [*tokens, *no_words][:n_rows]
-        self._words = _whole_words(tokenizer, tokens)
+        self._word_of_token = _whole_words(tokenizer, tokens)
         # If tokens mark word starts, a word behind a space has another token than the same word at
         # the start of a text or behind punctuation.
         starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
-        self._all_words = torch.tensor([word != "" for word in self._words])
-        self._words_behind_space = self._all_words
+        self._is_word = torch.tensor([word != "" for word in self._word_of_token])
+        self._is_word_behind_space = self._is_word
         if starts_word.any():
-            self._words_behind_space = self._all_words & starts_word
+            self._is_word_behind_space = self._is_word & starts_word
 
     def many(self, texts: Sequence[str], keys: Sequence[int]) -> list[str]:
         """Return the augmented ``texts``; the key of a text decides which of its words are masked.
@@ -161,7 +161,7 @@ class MlmFiller:
     def _first_other(self, word: str, tokens: Sequence[int]) -> str:
         """Return the first word of ``tokens`` other than ``word``, or ``word`` if there is none."""
         for token in tokens:
-            other = self._words[token]
+            other = self._word_of_token[token]
             if other and other.lower() != word.lower():
                 return other
         return word
@@ -205,8 +205,7 @@ class MlmFiller:
         # and right behind punctuation it may have any token that is a whole word.
         allowed = []
         for place in places:
-            words = self._words_behind_space if place.is_behind_space else self._all_words
-            allowed.append(words)
+            allowed.append(self._is_word_behind_space if place.is_behind_space else self._is_word)
         scores = scores.masked_fill(~torch.stack(allowed).to(device), -torch.inf)
         best: list[list[int]] = scores.topk(min(_N_CANDIDATES, scores.shape[1])).indices.tolist()
         return best

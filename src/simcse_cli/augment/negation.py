@@ -12,16 +12,16 @@ from simcse_cli.augment.words import (
     split_words,
 )
 
-_NEGATED = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
-_NEGATED |= {f"{word}n't": word for word in BE_AND_HAVE | MODALS_AND_DO if "'" not in word}
+_WITHOUT_NOT = {"cannot": "can", "can't": "can", "won't": "will", "shan't": "shall"}
+_WITHOUT_NOT |= {f"{word}n't": word for word in BE_AND_HAVE | MODALS_AND_DO if "'" not in word}
 _NOT_FINITE = frozenset(("be", "been", "being", "having"))
-_AUXILIARIES = (BE_AND_HAVE | MODALS_AND_DO) - _NOT_FINITE - _NEGATED.keys()
-_FORMS_OF_HAVE = {"have": "do not have", "has": "does not have", "had": "did not have"}
+_AUXILIARIES = (BE_AND_HAVE | MODALS_AND_DO) - _NOT_FINITE - _WITHOUT_NOT.keys()
+_NEGATIONS_OF_HAVE = {"have": "do not have", "has": "does not have", "had": "did not have"}
 _SHORT_AUXILIARY = re.compile(r"\w+'(m|re|ll|ve|d)|(it|he|she|that|there|who|what)'s")
 _PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
 
-def _forms() -> dict[str, str]:
+def _find_negations() -> dict[str, str]:
     """Return the negation of each form of the listed verbs: ``did not fall`` for ``fell``."""
     negations = {}
     for entry in VERBS:  # LEMMA, or LEMMA/PAST
@@ -36,7 +36,7 @@ def _forms() -> dict[str, str]:
     return negations
 
 
-_FORMS = _forms()
+_NEGATIONS = _find_negations()
 _LEMMAS = frozenset(entry.partition("/")[0] for entry in VERBS)
 
 
@@ -49,8 +49,8 @@ def negate(text: str) -> str:
     - A "not" or "n't" is removed.
     - An auxiliary or a form of be gets a "not"; but "has a" becomes "does not have a".
     - A listed verb becomes its lemma behind "do not", "does not" or "did not". A word behind a
-      determiner or a preposition is not taken for a verb. A word without the ending of a verb is
-      taken for one only behind I, you, we or they.
+      determiner or a preposition is not taken for a verb. A lemma that is no past form as well is
+      taken for a verb only behind I, you, we or they.
 
     If no rule fits, "Not" is put before the sentence.
 
@@ -63,17 +63,17 @@ def negate(text: str) -> str:
 
     # Remove the first "not" or "n't", if there is one.
     for place, word in enumerate(bare_words):
-        if word == "not" or word in _NEGATED:
+        if word == "not" or word in _WITHOUT_NOT:
             before, _, after = parts[place]
-            words[place] = before + _NEGATED.get(word, "") + after
+            words[place] = before + _WITHOUT_NOT.get(word, "") + after
             return " ".join(filter(None, words))
 
     # Otherwise negate the first auxiliary. Before a determiner, "have" is a full verb: has a cat.
     for place, word in enumerate(bare_words):
         before, core, after = parts[place]
         following = bare_words[place + 1] if place + 1 < len(bare_words) else ""
-        if word in _FORMS_OF_HAVE and following in DETERMINERS:
-            words[place] = before + _FORMS_OF_HAVE[word] + after
+        if word in _NEGATIONS_OF_HAVE and following in DETERMINERS:
+            words[place] = before + _NEGATIONS_OF_HAVE[word] + after
             return " ".join(words)
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
             words[place] = f"{before}{core} not{after}"
@@ -95,4 +95,4 @@ def _negated_verb(word: str, previous: str) -> str | None:
         return None
     if word in _LEMMAS and previous in _PLURAL_SUBJECTS:
         return f"do not {word}"
-    return _FORMS.get(word)
+    return _NEGATIONS.get(word)

@@ -43,7 +43,7 @@ def n_chosen(n_units: int, rate: float) -> int:
 
 
 def n_synonyms(n_words: int, rate: float | None) -> int:
-    """Return how many words get a synonym: one without a rate, else ``ceil(rate n_words)``.
+    """Return how many words get a synonym: 1 if ``rate`` is None, else ``ceil(rate n_words)``.
 
     The result is at least 1 and at most 10; the slack in the code makes up for rounding errors.
     Source: nlpaug.
@@ -66,7 +66,8 @@ def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
 def crop_prefix_chars(text: str, rate: float) -> str:
     """Keep the first ``n_kept(n, rate)`` of ``n`` graphemes, even if that cuts a word.
 
-    This is the crop of the reproducibility report, not the paper's; nothing is random.
+    This is the crop of the reproducibility report of SimCSE, not that of the paper itself; nothing
+    is random.
     """
     graphemes = split_graphemes(text)
     return "".join(graphemes[: n_kept(len(graphemes), rate)])

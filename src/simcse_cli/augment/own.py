@@ -45,7 +45,9 @@ class OwnOperator:
 def names_rate(step: str) -> bool:
     """Tell whether a step has a rate behind the name of its method or function."""
     in_file = _IN_FILE.fullmatch(step)
-    return ":" in step if in_file is None else bool(in_file["rate"])
+    if in_file is None:
+        return ":" in step
+    return bool(in_file["rate"])
 
 
 def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
@@ -91,14 +93,14 @@ def _check_arguments(function: Callable[..., str], source: str, rate: float | No
 
 
 # Looking through the installed packages takes longer than changing a hundred texts.
-_in_package = cache(partial(entry_point, _ENTRY_POINTS))
+_load_from_package = cache(partial(entry_point, _ENTRY_POINTS))
 
 
 def find_function(source: str) -> Callable[..., str]:
     if names_code(source):
         function = load_code(source, _PLACE)
     else:
-        function = _in_package(source)
+        function = _load_from_package(source)
     if not callable(function):
         raise ConfigError(f"{_PLACE} {source}: is no function", hint="def NAME(text, rng, rate)")
     return function  # type: ignore[no-any-return]

@@ -33,7 +33,7 @@ _WORD_PARTS = regex.compile(
 )
 _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
-_UNLIKELY = 0.01  # weight of a reading that the word before speaks against
+_UNLIKELY = 0.01  # factor for the weight of a reading that the word before speaks against
 _SIBILANT = re.compile("(s|x|z|ch|sh)$")
 _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWEL_GROUP = re.compile("[aeiouy]+")
@@ -179,7 +179,7 @@ def _fitting_synsets(
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
         return synsets
-    # ``reading.lemma`` is in lower case: it is not in a synset that spells it with a capital.
+    # A synset without ``reading.lemma``, which is in lower case, spells it with a capital.
     has_capital = not core[0].islower()
     fitting = [synset for synset in synsets if (reading.lemma not in synset) == has_capital]
     if not fitting and not has_capital:
@@ -225,8 +225,8 @@ def inflection_of(
 def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
     """Return ``lemma`` in the form ``inflection``, or None if this form is not certain.
 
-    In an expression the head is inflected: the first word of a verb (gave up), the last of a noun
-    or the one before a preposition (men of the world). ``inflect("jog", Pos.VERB,
+    In an expression the head is inflected: the first word of a verb (gave up); of a noun, the word
+    before a preposition (men of the world), or else the last word. ``inflect("jog", Pos.VERB,
     Inflection.GERUND, wordnet)`` is jogging.
     """
     if inflection is Inflection.BASE:
@@ -283,7 +283,7 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     if not pasts and not participles:
         return [_with_ed(lemma)], [_with_ed(lemma)]
     if lemma.endswith(("come", "run")):
-        return pasts, [lemma]  # came, ran: the participle is the base form and no exception
+        return pasts, [lemma]  # came, ran: the participle is the base form, which is in no list
     if not participles:
         return pasts, pasts
     if not pasts:

@@ -220,7 +220,7 @@ class WordNet:
         return foreign_format(self.directory, what, hint=INSTALL_HINT)
 
     def _lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of a file; none if it is missing, as some files are optional."""
+        """Yield the lines of a file, or none if it is missing: some files are optional."""
         path = self.directory / name
         if path.exists():
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -18,7 +18,7 @@ from simcse_cli.settings.choices import TextUnit
 
 _GRAPHEME = regex.compile(r"\X")
 _SPACED_GRAPHEME = regex.compile(r"\s*\X")
-# White space that carries a combining mark or a joiner is a part of that grapheme.
+# White space that carries a combining mark or a joiner is part of a grapheme, so it cuts nothing.
 _WORD_BREAK = regex.compile(r"\s+(?!\p{M}|\u200d)")
 _WORD_PARTS = regex.compile(r"([^\p{L}\p{N}]*)(.*?)([^\p{L}\p{M}\p{N}]*)")
 _UNSPACED_RUN = regex.compile(
@@ -113,8 +113,9 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
-    """Return the edit distance in words, and the changes of one cheapest way between the texts.
+    """Return the edit distance in words, and the stretches of one cheapest way between the texts.
 
+    The stretches, equal and changed ones in turn, are the texts from their beginning to their end.
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
     the longer length.
     """

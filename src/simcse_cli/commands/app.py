@@ -184,18 +184,19 @@ def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **values: Any) -> None:
         from simcse_cli.files.inputs import Inputs, is_remote  # not for the help
 
-        read: list[Any] = []
+        # The names of options do not tell which ones are inputs, so any other value may be one.
+        possible_inputs: list[Any] = []
         for name, value in values.items():
             if name not in _WRITTEN:
-                read += value if isinstance(value, list) else [value]
-        local = []
-        for value in read:
+                possible_inputs += value if isinstance(value, list) else [value]
+        local_inputs = []
+        for value in possible_inputs:
             if isinstance(value, str | Path) and not is_remote(value):
-                local.append(value)
-        files = Inputs(local)
+                local_inputs.append(value)
+        inputs = Inputs(local_inputs)
         for name in _WRITTEN:
             if values.get(name) is not None:
-                files.require_apart(values[name])
+                inputs.require_apart(values[name])
         callback(*args, **values)
 
     return run
@@ -292,11 +293,11 @@ def _add_options(command: Any) -> None:
 
 
 def _convert_given_only(group: Any) -> None:
-    """Make a group convert only the options that are given, as the first conversion takes 0.1 s."""
+    """Make a group convert only given options, since the first conversion takes 0.1 s."""
     parse_args = group.parse_args
 
     def unless_missing(convert: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the conversion of an option that leaves None as it is."""
+        """Return a conversion that keeps None, and treats other values as ``convert`` does."""
         return lambda ctx, value: None if value is None else convert(ctx, value)
 
     def prepare_and_parse(ctx: Any, arguments: list[str]) -> Any:

@@ -77,7 +77,7 @@ class _PlainTask:
         self._fields: dict[str, str] = {}
         self._started = time.monotonic()
         self._interval = PLAIN_INTERVAL_S
-        # The work of the first call of ``advance``, and its time.
+        # The work of the first call of ``advance``, and when it ended.
         self._first: tuple[float, float] | None = None
 
     def advance(self, amount: float = 1) -> None:
@@ -92,13 +92,14 @@ class _PlainTask:
         text = f"{self._description}: {self._done:,.0f}"
         if self._total:
             text += f" of {self._total:,.0f} ({self._done / self._total:.0%})"
-        done_first, time_of_first = self._first
-        done = self._done - done_first
-        elapsed = now - time_of_first
-        if done and not self._has_rate():
-            text += f", {_rate(done, elapsed)}"
-        if done and self._total and self._total > self._done:
-            text += f", {_duration((self._total - self._done) * elapsed / done)} left"
+        done_in_first, end_of_first = self._first
+        done_since = self._done - done_in_first
+        elapsed_since = now - end_of_first
+        if done_since and not self._has_rate():
+            text += f", {_rate(done_since, elapsed_since)}"
+        if done_since and self._total and self._total > self._done:
+            left_s = (self._total - self._done) * elapsed_since / done_since
+            text += f", {_duration(left_s)} left"
         self._console.info(text + self._values())
 
     def update(self, *, total: float | None = None, **fields: str) -> None:

@@ -13,6 +13,8 @@ from simcse_cli.settings.config import pinned
 from simcse_cli.settings.declare import flag, is_chosen, settings_of
 
 app = typer.Typer()
+# The options that ``analyze search`` needs as well, to read the same texts and to encode queries in
+# the same way.
 _OF_SEARCH = (
     "column",
     "text",
@@ -70,15 +72,15 @@ def encode_command(
     output = options.output or STDIO
     encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
-    # Suggest the command that usually follows. Binary vectors cannot be searched by cosine, and
-    # post-processed ones not by a query.
-    is_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
-    can_search = is_read and options.dtype != "binary" and options.postprocess is None
+    # Suggest the command that usually follows. A search reads these formats, but no texts that are
+    # whole files. It cannot compare binary vectors by cosine, and does not post-process a query.
+    can_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
+    can_search = can_read and options.dtype != "binary" and options.postprocess is None
     model = ["--model", pinned(options.model, options.revision)]
     if options.index is not None:
         searched = ["--index", options.index, *model]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
-    elif options.shard is not None and ending:
+    elif options.shard is not None and ending:  # a folder, without an ending, has parts instead
         console.next_step("simcse", "encode", "--merge", output)
     elif can_search and Path(source).is_file():
         typed = f"./{source}" if source.startswith("-") else source
@@ -87,7 +89,7 @@ def encode_command(
 
 
 def _options_of_search(options: EncodeOptions) -> list[str]:
-    """Return the options that say which texts and which vectors a search of the output has."""
+    """Return the chosen options that a search of the output needs as well, as typed words."""
     declared = settings_of(EncodeOptions)
     words = []
     for name in _OF_SEARCH:

@@ -93,9 +93,9 @@ def _show(
     if is_run(encoder.model) or seed_runs(encoder.model):
         console.next_step("simcse", "compare", encoder.model)
     elif out.output is not None and str(out.output) != STDIO:
-        published = _PUBLISHED.get(outcome.payload["suite"])
+        published_tasks, table = _PUBLISHED.get(outcome.payload["suite"], ((), ""))
         is_json = file_format(out.output, out.fmt) is OutputFormat.JSON
-        if is_json and published is not None and set(published[0]) & set(outcome.payload["tasks"]):
-            console.next_step("simcse", "compare", out.output, "--against", published[1])
+        if is_json and set(published_tasks) & set(outcome.payload["tasks"]):
+            console.next_step("simcse", "compare", out.output, "--against", table)
     elif out.fmt is OutputFormat.TABLE:
         console.info("save the result with -o FILE.json for `simcse compare FILE.json`")

@@ -102,7 +102,7 @@ def main_options(command: Any) -> frozenset[str]:
 
 
 def default_of(param: Any) -> str | None:
-    """Return the default of an option as a user types it; None if it has none, or is off."""
+    """Return the default of an option as a user types it; None if it is missing, empty or off."""
     if isinstance(param.show_default, str):
         return param.show_default
     default = param.default
@@ -140,7 +140,7 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     usage = ["Usage:", ctx.command_path]
     for param in command.params:
         if param.required:
-            # The longest name comes last.
+            # Show only the longest name, which comes last.
             usage.append(_option_names(param).rpartition(", ")[2])
     usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
     return HelpPage(" ".join(usage), prose, examples, sections)
@@ -175,7 +175,7 @@ def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
     Options that are not in ``shown`` are only named at the end of their section. If ``shown`` is
     empty, all options are shown.
     """
-    # The keys are in the order of the page: groups of FIRST_GROUPS, others, those of LAST_GROUPS.
+    # The page shows the groups of FIRST_GROUPS, then others as they occur, then LAST_GROUPS.
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}
     for param in ctx.command.get_params(ctx):
         groups.setdefault(_group_of(param), []).append(param)

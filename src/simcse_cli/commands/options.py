@@ -61,7 +61,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
     declared: dict[str, tuple[Field[Any], Setting]] = {}
-    partly_given: set[str] = set()
+    given_only_names: set[str] = set()
     for original in inspect.signature(command).parameters.values():
         group = _dataclass_in(original.annotation)
         if group is None:
@@ -70,22 +70,22 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         groups[original.name] = group
         declared |= settings_of(group)
         if group is not original.annotation:
-            partly_given.add(original.name)
-        parameters += _options(group, given_only=original.name in partly_given).values()
+            given_only_names.add(original.name)
+        parameters += _options(group, given_only=original.name in given_only_names).values()
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
     @wraps(command)
     def with_options(**values: Any) -> None:
         check_values(declared, values)
-        if not partly_given:  # else rules are checked later, with the settings of a recipe
+        if not given_only_names:  # else rules are checked later, with the settings of a recipe
             check_rules(declared, values)
         _require_inputs(parameters, values)
         # What is left in ``values`` belongs to the other parameters.
         arguments: dict[str, Any] = {}
         for name, group in groups.items():
-            names = _options(group, given_only=name in partly_given)
+            names = _options(group, given_only=name in given_only_names)
             of_group = {option: values.pop(option) for option in names}
-            if name in partly_given:
+            if name in given_only_names:
                 arguments[name] = {option: v for option, v in of_group.items() if v is not None}
             else:
                 arguments[name] = group(**of_group)
@@ -104,7 +104,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _dataclass_in(annotation: Any) -> type | None:
-    """Return the dataclass that a parameter has or names as its type, if there is one."""
+    """Return the dataclass that a type is, or that it names in ``Annotated``, if there is one."""
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and is_dataclass(kind):
             return kind

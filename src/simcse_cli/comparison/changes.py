@@ -113,9 +113,8 @@ def _pair_changes(
     error_before = rank_errors(cosine_before, gold)
     error_after = rank_errors(cosine_after, gold)
     gain = error_before - error_after
-    values = [cosine_before, cosine_after, error_before, error_after, gain]  # as _PAIR_VALUES
-
-    # The ranks are over the whole task, so `rows` continues from one subset to the next.
+    # The arrays are over the whole task, so `rows` continues from one subset to the next.
+    values = [cosine_before, cosine_after, error_before, error_after, gain]  # order of _PAIR_VALUES
     rows = iter(np.stack(values, axis=1).tolist())
     for subset, pairs in before.items():
         left, right = _sentences(pairs, after[subset])
@@ -201,13 +200,13 @@ def example_changes(
     if len(systems) < 2 or n == 0:
         return [], None
     baseline, *_, last = systems
-    same_seed = [
-        (before, after)
-        for before, after in product(baseline.members, last.members)
-        if before[0].seed is not None and before[0].seed == after[0].seed
-    ]
-    pairs = same_seed or [(baseline.members[0], last.members[0])]
-    for (before, before_files), (after, after_files) in pairs:
+    same_seed = []
+    for old_member, new_member in product(baseline.members, last.members):
+        (before, _), (after, _) = old_member, new_member
+        if before.seed is not None and before.seed == after.seed:
+            same_seed.append((old_member, new_member))
+    member_pairs = same_seed or [(baseline.members[0], last.members[0])]
+    for (before, before_files), (after, after_files) in member_pairs:
         changes = find(read_saved(before_files, read), read_saved(after_files, read), n=n)
         if changes:
             return changes, table(changes, before.label, after.label)

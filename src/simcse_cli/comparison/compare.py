@@ -157,13 +157,13 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
 
 def _names_apart(items: Sequence[str]) -> list[str]:
-    """Return a label for each folder or file whose name occurs twice; it is empty for the others.
+    """Return a label for each argument, empty unless several folders or files have the same name.
 
     The label is the shortest end of the path that no other folder or file shares.
     """
     labels: dict[str, str] = {}
-    # An argument LABEL=PATH is neither a folder nor a file, so it stays as it is.
-    # Folders are told apart from folders, and files from files.
+    # Folders are told apart from folders, and files from files. An argument LABEL=PATH is neither,
+    # so it gets an empty label.
     for is_of_kind in (Path.is_dir, Path.is_file):
         sources = [item for item in items if is_of_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
@@ -178,7 +178,7 @@ def _names_apart(items: Sequence[str]) -> list[str]:
 
 
 def _published_entries(options: CompareOptions) -> list[Entry]:
-    """Return the rows of the published tables that ``--row`` names, or all rows without it."""
+    """Return the rows that ``--row`` names in the published tables; without it, all their rows."""
     tables = [load_table(name) for name in options.against or ()]
     wanted: list[PublishedSystem] = []
     if not options.row:
@@ -204,7 +204,8 @@ def _published_entries(options: CompareOptions) -> list[Entry]:
 
 def _find(name: str, entries: Sequence[Entry]) -> Entry:
     """Return the entry with this label or path; if repetitions share it, return their mean."""
-    # A label is looked up first. That of a mean is longer: "NAME (mean of 3)".
+    # A label is looked up first; the last part of a path is the usual label. The label of a mean is
+    # longer: "NAME (mean of 3)".
     names = (name, Path(name).name)
     starts_of_means = tuple(f"{text} (mean of" for text in names)
     for entry in entries:

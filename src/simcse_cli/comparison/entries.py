@@ -85,6 +85,7 @@ class ScoredData:
 
     @property
     def are_known(self) -> bool:
+        """Whether ``words`` name data that the toolkit knows, so that no digest is needed."""
         return self.words in (PUBLISHED, DEMO)
 
     def __str__(self) -> str:
@@ -95,8 +96,8 @@ class ScoredData:
 class SavedExamples:
     """A file of scored pairs or predicted classes.
 
-    A task in it, with the ``suffix`` of its split, is a measure, as in the scores. ``chosen`` are
-    the measures whose examples were used to choose the model.
+    The name of a task in the file and ``suffix``, which stands for the split, give the measure of
+    the task. ``chosen`` are the measures whose examples were used to choose the model.
     """
 
     path: Path
@@ -158,7 +159,8 @@ class Entry:
 
 def from_published(system: PublishedSystem) -> Entry:
     settings = dict(system.settings)
-    if settings.pop("suite", None) != "sts":
+    suite = settings.pop("suite", None)  # entries have no such setting
+    if suite != "sts":
         settings.pop("metric", None)  # only STS has a choice of metrics
     if STSB_DEV in system.scores:
         settings["dev data"] = STSB_DEV_DATA
@@ -173,7 +175,10 @@ def from_published(system: PublishedSystem) -> Entry:
 
 
 def join_parts(a: Entry, b: Entry) -> Entry:
-    """Return two parts of one system as one entry; if both have a setting, ``a`` decides."""
+    """Return two parts of one system as one entry.
+
+    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``.
+    """
     return replace(
         a,
         source=f"{a.source}, {b.source}",
@@ -420,7 +425,10 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the dev data: STS-B if its digest is the published one, else the path."""
+    """Return the name of the dev data: STS-B if the digest is the published one, else the path.
+
+    The start of the digest follows the path.
+    """
     # A run with a dev suite has recorded several files by path; otherwise there is one dev file.
     path = _STSB_DEV_FILE
     digest = data.get("dev_files", {}).get(path)
@@ -436,7 +444,7 @@ def _dev_sets(data: Mapping[str, Any]) -> dict[str, ScoredData]:
     """Return which data the STS-B dev score of a run is of, by measure, as far as it is known."""
     if _dev_data(data) == STSB_DEV_DATA:
         return {STSB_DEV: ScoredData(PUBLISHED)}
-    # The number of pairs is that of all tasks of a suite.
+    # The number of pairs is over all dev tasks, so it says nothing of STS-B among several tasks.
     n_pairs = data.get("n_dev_pairs")
     if n_pairs is None or data.get("dev_tasks", [STSB_DEV]) != [STSB_DEV]:
         return {}
@@ -455,7 +463,11 @@ def _with_digest(words: str, sha256: str | None) -> ScoredData:
 
 
 def _own_dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of queries or held-out rows, with a part of a digest of all their files."""
+    """Return the name of the queries or of the file of held-out rows, with the start of a digest.
+
+    The digest is over all files of a retrieval set, or over the training file and the share of its
+    rows that is held out.
+    """
     name = data.get("queries")
     digests = sorted(data.get("dev_files", {}).values())
     if data.get("dev_split"):
@@ -559,8 +571,12 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
         remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
-    pair_scores = _find_saved(result, source, "sts", "pair_scores", "pairs", remarks)
-    predictions = _find_saved(result, source, "transfer", "predictions", "predictions", remarks)
+    pair_scores = _find_saved(
+        result, source, remarks, suite="sts", key="pair_scores", ending="pairs"
+    )
+    predictions = _find_saved(
+        result, source, remarks, suite="transfer", key="predictions", ending="predictions"
+    )
     return Entry(
         label,
         EntryKind.RESULT,
@@ -577,7 +593,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _compared_settings(recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that should be equal in a comparison, as texts, if they are known."""
+    """Return those recorded settings that should be equal in a comparison, as texts."""
     settings = {}
     for key in _COMPARED_SETTINGS:
         value = recorded.get(key)
@@ -605,7 +621,7 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
         return scores | {name: figures.get(name) for name in TIMES}
     if result.suite == "transfer":
         dev = {name: task.extra.get("dev_accuracy") for name, task in result.tasks.items() if task}
-        scores = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, "")
+        scores = _with_average(result.scores, TRANSFER_TASKS, TRANSFER_AVERAGE, suffix="")
         return scores | _with_average(dev, TRANSFER_TASKS, TRANSFER_AVERAGE, DEV_SUFFIX)
 
     # MTEB: an average over only some of the tasks cannot be compared with published averages.
@@ -662,13 +678,14 @@ def _data(result: SuiteResult) -> dict[str, ScoredData]:
 
 
 def _find_saved(
-    result: SuiteResult, source: str, suite: str, key: str, ending: str, remarks: list[str]
+    result: SuiteResult, source: str, remarks: list[str], *, suite: str, key: str, ending: str
 ) -> tuple[SavedExamples, ...]:
     """Return the file of examples of a result, if there is one.
 
     The result names the file under ``key``. If this file is missing, ``NAME.ENDING.jsonl`` beside
     the result ``NAME.json`` is tried. A file of other examples than the result records is passed
-    over, with a remark. A result of another suite than ``suite`` has no such file.
+    over; if that leaves no file, a remark is added to ``remarks``. A result of another suite than
+    ``suite`` has no such file.
     """
     if result.suite != suite:
         return ()

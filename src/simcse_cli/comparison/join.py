@@ -271,7 +271,7 @@ class Comparison:
         labels = {entry.label for entry, _ in baseline.members}
         run_labels = set(labels)
         for entry in self.entries:
-            # A mean over some of the baseline's members is over all seeds of the baseline.
+            # A mean that summarises one of these entries summarises all seeds of the baseline.
             if not labels.isdisjoint(entry.members):
                 run_labels.update(entry.members)
         run_folders: set[str] = set()
@@ -478,7 +478,13 @@ def join(
         front_over = ()
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(
-        tuple(levelled), columns, reference, tuple(warnings), front_over, front, tuple(unlike_data)
+        entries=tuple(levelled),
+        measures=columns,
+        reference=reference,
+        warnings=tuple(warnings),
+        pareto_measures=front_over,
+        front=front,
+        unlike_data=tuple(unlike_data),
     )
 
 
@@ -529,17 +535,18 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
-    # Measures that the same words fit share a remark, which names the other data of the first.
+    # ``words`` say which systems used known data and which used other data. Measures with the same
+    # words share a remark: the words with details of the other data, those of the first measure.
     remarks: dict[str, str] = {}
     measures_by_words: dict[str, list[str]] = {}
     for name in measures:
-        # The systems by their data; the inner dictionary serves as an ordered set. Data without a
-        # digest, as earlier versions recorded them, are taken for those that have the same words.
+        # Data without a digest, as earlier versions recorded them, are taken for any data that have
+        # the same words, so the digests of such data are left out.
         found = list(_scored_on(systems, name))
-        without_digest = {data.words for data, _ in found if data.sha256 is None}
-        systems_on: dict[ScoredData, dict[str, None]] = {}
+        words_without_digest = {data.words for data, _ in found if data.sha256 is None}
+        systems_on: dict[ScoredData, dict[str, None]] = {}  # the inner keys are an ordered set
         for data, system in found:
-            if data.words in without_digest:
+            if data.words in words_without_digest:
                 data = ScoredData(data.words)
             systems_on.setdefault(data, {})[system] = None
         if len(systems_on) < 2:
@@ -563,7 +570,7 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[ScoredData, str]]:
     """Yield the data that a measure was scored on, for each system of which they are known.
 
-    The second text is the label of the system, or a name that all published rows share.
+    After the data comes the label of the system, or a name that all published rows share.
     """
     for entry in systems:
         data = entry.data.get(measure)

@@ -87,7 +87,7 @@ class PublishedSystem:
 
     @property
     def label(self) -> str:
-        """The name and the group, if it has one; ``--row`` takes it in place of the name."""
+        """The name with the group, if there is one; ``--row`` takes a label as well as a name."""
         return f"{self.name} ({self.group})" if self.group else self.name
 
 
@@ -277,14 +277,15 @@ def _build(content: Any, place: str) -> PublishedTable:
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT
     )
 
-    # Measures may be missing; if they are there, each column has one.
-    parts: list[tuple[str, str, Sequence[Any]]] = []
+    # Each column has a value and a measure. Measures may be missing: then the columns stand in for
+    # them, so that their number is right.
+    counted: list[tuple[str, str, Sequence[Any]]] = []
     if table.systems != "columns":
-        parts.append(("the table", "measures", table.measures or table.columns))
+        counted.append(("the table", "measures", table.measures or table.columns))
     for row in table.rows:
-        parts.append((f"row {row.name!r}", "values", row.values))
-        parts.append((f"row {row.name!r}", "measures", row.measures or table.columns))
-    for owner, what, cells in parts:
+        counted.append((f"row {row.name!r}", "values", row.values))
+        counted.append((f"row {row.name!r}", "measures", row.measures or table.columns))
+    for owner, what, cells in counted:
         if len(cells) != len(table.columns):
             raise DataError(
                 f"{place}: {owner} has {len(cells)} {what}, need {len(table.columns)}",

@@ -184,17 +184,18 @@ def _tests_of(
 
 
 def _by_average(shared: Mapping[str, Any], own_average: str) -> dict[str, dict[str, Any]]:
-    """Return the tasks by the average that they are a part of, that of the test sets last.
+    """Return the tasks in groups, each under the name of the average over its tasks.
 
-    Tasks that are in no average, such as files of the user, have a mean, called ``own_average``,
-    only if there are no others.
+    The groups of ``AVERAGES`` come last, and there the test sets after the dev sets. A task outside
+    of them, such as a file of the user, is a group by itself, under its own name; but if no task is
+    in one of them, all tasks form one group, called ``own_average``.
     """
-    own = dict(shared)
+    own = dict(shared)  # in the end, the tasks outside of ``AVERAGES``
     groups: dict[str, dict[str, Any]] = {}
     for average, tasks in AVERAGES.items():
-        parts = {name: own.pop(name) for name in shared if name in tasks}
-        if parts:
-            groups[average] = parts
+        group = {name: own.pop(name) for name in shared if name in tasks}
+        if group:
+            groups[average] = group
     if not groups:
         return {own_average: own}
     return {name: {name: task} for name, task in own.items()} | dict(reversed(groups.items()))
@@ -207,15 +208,16 @@ def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
 
 
 def _without_score(shared: Mapping[str, Sequence[PairedSample]], baseline: Entry) -> list[str]:
-    """Return the STS tasks whose score is undefined for a seed, as of cosines that are all equal.
+    """Return the STS tasks whose score is undefined for some seed.
 
-    The scores are those that the baseline's settings ask for.
+    A score is undefined if all cosines are equal, for example. The scores are those that the
+    baseline's settings ask for.
     """
     tasks = []
     for task, samples in shared.items():
         golds = [sample.gold for sample in samples]
         cosines = [np.vstack([sample.candidate, sample.baseline]) for sample in samples]
-        for seed_cosines in zip(*cosines, strict=True):  # of each subset
+        for seed_cosines in zip(*cosines, strict=True):  # one array for each subset
             subsets = list(zip(seed_cosines, golds, strict=True))
             if aggregate(*_scoring(baseline), subsets) is None:
                 tasks.append(task)

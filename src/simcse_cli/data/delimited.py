@@ -206,7 +206,8 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     least_share = 0.5 if has_names else _LEAST_SHARE
     if share < least_share:
         bad_rows += narrow_rows
-    return _Fit(separator, rows, share, bad_rows[0] if bad_rows else None, has_names)
+    bad_row = bad_rows[0] if bad_rows else None
+    return _Fit(separator, rows, share, bad_row, has_names)
 
 
 def _filled_length(cells: Sequence[str]) -> int:
@@ -293,7 +294,7 @@ def _cells(
 
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
     """Yield the rows that the rules of CSV give; raise DataError where a line breaks them."""
-    # A quoted cell may span lines, and the reader keeps only the line ends that it gets.
+    # A quoted cell may span lines; it would lose their ends if the reader did not get them.
     ended_lines = (line + "\n" for line in lines)
     reader = csv.reader(ended_lines, delimiter=separator, strict=True)
     try:
@@ -328,7 +329,7 @@ def _split_cells(lines: Iterable[str], separator: str) -> Iterator[NumberedCells
 
 def _unquote(cell: str) -> str:
     # Many TSV files hold bare quotes, so only a cell with doubled quotes inside is unquoted.
-    if len(cell) < 2 or not cell[0] == cell[-1] == '"':
+    if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"':
         return cell
     parts = cell[1:-1].split('""')
     if len(parts) == 1 or '"' in "".join(parts):
@@ -432,7 +433,8 @@ def _header_names(cells: Sequence[str]) -> tuple[str, ...]:
     """Return the names in a header.
 
     A column without a name, such as the index of pandas, is named ``columnN`` by its number N.
-    Columns that share a name get ``.1``, ``.2`` and so on behind it, but no name that is there.
+    Columns that share a name get ``.1``, ``.2`` and so on behind it. A number is passed over if
+    the header has the name with this number already.
     """
     header = [cell.strip() or f"column{number}" for number, cell in enumerate(cells, start=1)]
     n_columns_of = Counter(header)

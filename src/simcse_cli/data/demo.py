@@ -111,7 +111,7 @@ class DemoCorpus:
 
 def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
     """Return the corpus for a seed and sizes, which is the same on every machine."""
-    # The parts share the random numbers, so another order would change all of them.
+    # The parts are drawn from one generator in this order; another order would change all parts.
     generator = _Generator(Random(seed))
     n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
     return DemoCorpus(

@@ -49,7 +49,7 @@ class ColumnFacts:
 
     @property
     def name_allows_texts(self) -> bool:
-        """Tell whether the name is none of those of descriptions, scores and labels."""
+        """Tell whether the name is not that of a description, of scores or of labels."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
 
     # -------------------------------------------------------------- by content
@@ -97,7 +97,7 @@ class ColumnFacts:
 
     @property
     def can_hold_scores(self) -> bool:
-        """Whether the column may hold scores, which words that recur are not."""
+        """Tell whether the column may hold scores: it has numbers only, or no labels."""
         return self.are_numbers or self.kind is not Kind.LABEL
 
     @property
@@ -147,7 +147,7 @@ class Facts:
             fitting = [column for column in fitting if column.name != "prompt"]
         if fitting:
             return fitting
-        # Otherwise, take columns with the same text in all of the first rows, or with none.
+        # Otherwise, take columns that are empty or repeat one text (with several, they would fit).
         return [column for column in named if column.repeats_words or column.kind is Kind.EMPTY]
 
     def hard_negatives(self) -> list[ColumnFacts]:

@@ -105,7 +105,7 @@ class FileSet:
         """Raise DataError if the files have several formats, or if text files may be documents.
 
         ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
-        several text files with blank lines are refused, as each may be one document.
+        several text files with blank lines are refused, because each may be one document.
         """
         # In reverse order, so that the first file of each format stays.
         first_of_format = {guess_format(file): file for file in reversed(self.files)}
@@ -191,7 +191,7 @@ class FileSet:
         require_unique(lambda: self.cells(column), self.source, column)
 
     def within(self, start: int, stop: int) -> dict[str, int]:
-        """Return, for each file with rows from ``start`` to ``stop``, how many these are."""
+        """Return the number of rows from ``start`` to ``stop`` in each file that has any."""
         rows_in_file = {}
         first_row = 0
         for file, n_rows in zip(self.files, self.counts, strict=True):
@@ -207,8 +207,8 @@ class FileSet:
     def _files_from(self, start: int) -> Iterator[tuple[str, int]]:
         """Yield each file with rows from ``start`` on, and how many of its first rows to skip.
 
-        Rows are counted over all files. Those of a file are counted only if some are to be skipped,
-        as counting may read it.
+        ``start`` is a row of all files together. The rows of a file are counted only if some are
+        still to be skipped, because counting may read the file.
         """
         for number, file in enumerate(self.files):
             if start and start >= self.counts[number]:

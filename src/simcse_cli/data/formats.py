@@ -23,8 +23,8 @@ from simcse_cli.files.schema import foreign_format, parse_json
 from simcse_cli.files.streams import is_utf16, is_wide, iter_lines
 
 InputPath = Path | str
-_Records = Iterator[tuple[int, dict[str, Any]]]
-_JsonValues = Iterator[tuple[int, str, Any]]
+_Records = Iterator[tuple[int, dict[str, Any]]]  # number and values of each row
+_JsonValues = Iterator[tuple[int, str, Any]]  # number, place for messages, and value of each row
 
 
 class FileFormat(StrEnum):
@@ -135,7 +135,7 @@ def _is_json_object(line: str) -> bool:
     except ValueError:
         return False
     except RecursionError:
-        return True  # its reader tells that it is nested too deep
+        return True  # the reader of JSON then raises the error that it is nested too deep
 
 
 def _open_cells(source: InputPath, given: Given) -> Grid:
@@ -220,18 +220,18 @@ def _items_of(value: Any, name: str) -> list[Any]:
     if not isinstance(value, dict) or not value:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
 
-    # An object with usual names of columns may be a row, whose values may be lists of texts.
+    # An object with usual names of columns may be a row, and its values may be lists of texts.
     lists = {key: column for key, column in value.items() if isinstance(column, list)}
     columns = list(lists.values())
-    is_row = any(map(names.is_known, value)) or not {"set", "texts"}.isdisjoint(value)
+    may_be_row = any(map(names.is_known, value)) or not {"set", "texts"}.isdisjoint(value)
     # The only list holds the rows, unless it is a list of texts in such a row.
     only_list = columns[0] if len(columns) == 1 else []
-    if only_list and (not is_row or _are_nested(only_list[:1])):
+    if only_list and (not may_be_row or _are_nested(only_list[:1])):
         return only_list
     # Lists of plain values, equally long, are the columns of a table.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
-    if is_row and not any(map(_is_object_list, columns)):
+    if may_be_row and not any(map(_is_object_list, columns)):
         return [value]
     key = next(iter(lists or value))
     what = f"an object of {len(value):,} values that is no table"
@@ -354,15 +354,15 @@ def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
     if given.sheet is not None or given.never_asks:
         return given.sheet or first
 
-    columns = _titles(sheets[first])
+    titles = _titles(sheets[first])
     for other in others:
-        titles = _titles(sheets[other])
+        other_titles = _titles(sheets[other])
         problem = ""
         for column in given.columns.values():
-            if column in titles and column not in columns and not column.isdecimal():
+            if column in other_titles and column not in titles and not column.isdecimal():
                 problem = f"no column {column}, which the sheet {other} has"
-        if len(columns) < 2 <= len(titles):
-            problem = f"one column, the sheet {other} has {len(titles)}"
+        if len(titles) < 2 <= len(other_titles):
+            problem = f"one column, the sheet {other} has {len(other_titles)}"
         if problem:
             hint = f"--sheet {shlex.quote(other)}, or --sheet {shlex.quote(first)}"
             raise DataError(f"{name}: the sheet {first} has {problem}", hint=hint)

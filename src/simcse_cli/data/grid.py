@@ -50,7 +50,7 @@ class Grid:
         rows = iter(rows)
         head = list(islice(rows, 1))
         names = tuple(name for _, first_row in head for name in first_row)
-        # The values of a row that was a list are named by numbers.
+        # A row that was a list has numbers for names, which are not in the file.
         is_named = not all(map(str.isdigit, names))
         return cls(source, names, chain(head, rows), is_named=is_named, unit=unit)
 

@@ -121,7 +121,10 @@ def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
 
 
 def _all_labels_recur(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Tell whether in some column all labels below row 1 recur; the caller has checked row 1."""
+    """Tell whether in some column all labels below row 1 recur.
+
+    The caller has made sure that the cell in row 1 does not.
+    """
     for cell, column in zip(first, columns, strict=True):
         if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
             continue

@@ -21,7 +21,7 @@ class Job(StrEnum):
 
     @property
     def keeps_labels(self) -> bool:
-        """Whether the pairs of some labels can be kept, as labels are read for nothing else."""
+        """Whether the user may keep the pairs of some labels; other jobs have no use for this."""
         return self in (Job.ROWS, Job.VIEWS, Job.COSINES)
 
     @property

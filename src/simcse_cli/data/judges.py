@@ -83,7 +83,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     if label is None:
         if not keeps and ({"anchor", "positive"} <= named.keys() or "text" in named):
             return Roles.of(found)  # whoever names both sides takes every row
-        label = _label_of_pairs(facts, found, is_kept=bool(keeps))
+        label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
         return Roles.of(found)
 
@@ -98,14 +98,14 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     return replace(roles, labels=labels | _NO_LABELS)
 
 
-def _label_of_pairs(facts: Facts, found: Found, *, is_kept: bool) -> ColumnFacts | None:
+def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> ColumnFacts | None:
     """Return the column whose labels tell which rows are pairs, or None if all rows are pairs.
 
-    ``is_kept`` says that the user named labels whose rows are kept.
+    ``keeps_labels`` says that the user named the labels whose rows are kept.
     """
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
-    if is_kept:
+    if keeps_labels:
         return _label_to_keep(judges, found) if label is None else label
     # If a column is named as hard negatives, every row is a triplet, so none is left out.
     if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):

@@ -131,7 +131,8 @@ def kind_of(values: Iterable[Any]) -> Kind:
 
 def _kind_of_numbers(cells: Sequence[str]) -> Kind:
     """Return whether numbers are labels, ids or scores."""
-    numbers = [to_number(cell) or 0.0 for cell in cells]  # all are numbers
+    # All cells are numbers, so ``or 0.0`` only helps the type checker.
+    numbers = [to_number(cell) or 0.0 for cell in cells]
     distinct = set(numbers)
     if distinct <= {0, 1} or distinct <= {-1, 1}:
         return Kind.LABEL

@@ -27,6 +27,7 @@ SENTEVAL_TASKS: Mapping[str, str] = {
 }
 """MTEB's names of the STS tasks with the same pairs as SentEval."""
 
+# The split of SentEval for each split of MTEB.
 _SPLITS: Mapping[str, senteval.Split] = {"train": "train", "validation": "dev", "test": "test"}
 _SICK_SPLITS: Mapping[str, senteval.Split] = {"test": "all"}
 _PROBE_SECONDS = 5.0

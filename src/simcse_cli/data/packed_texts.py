@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simcse_cli.arrays import Integers
 from simcse_cli.files.atomic import writing
 
-_BLOCK = 1 << 20
+_CHUNK = 1 << 20
 
 
 class PackedTexts(Sequence[str]):
@@ -29,9 +29,9 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: Integers, *, errors: str = "replace"
     ) -> None:
-        # Checking blocks of ends saves memory. A block begins with the last end before it.
-        blocks = (ends[max(0, start - 1) : start + _BLOCK] for start in range(0, len(ends), _BLOCK))
-        is_increasing = all((block[1:] >= block[:-1]).all() for block in blocks)
+        # Checking the ends in chunks saves memory. A chunk begins with the last end before it.
+        chunks = (ends[max(0, start - 1) : start + _CHUNK] for start in range(0, len(ends), _CHUNK))
+        is_increasing = all((chunk[1:] >= chunk[:-1]).all() for chunk in chunks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
         self.content = content

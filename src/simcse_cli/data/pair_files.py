@@ -22,14 +22,15 @@ PAIR = SCORED_PAIR[:2]
 _YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,000 may be a thousand, or 1
 _OF_DIGITS = re.compile(r"[+-]?\d[\d.,'\s]*%?")
-_LEAST_GROUPED = 100  # a whole number from here on stands beside thousands
+_LEAST_GROUPED = 100  # beside a whole number from here on, 1,000 may be a thousand
 
 
 class _Spellings:
     """How the numbers of a column are spelled, to find two spellings that do not go together."""
 
     def __init__(self) -> None:
-        self._first: dict[str, tuple[str, str]] = {}  # place and text of the first cell of a kind
+        # The place and the text of the first cell of each kind of spelling.
+        self._first: dict[str, tuple[str, str]] = {}
 
     def add(self, place: str, text: str) -> None:
         """Take note of the number in a cell; raise DataError if only some have a percent sign."""
@@ -57,15 +58,18 @@ class _Spellings:
     def has_decimal_commas(self) -> bool:
         """Tell whether there are commas; raise DataError if they may separate thousands.
 
-        They may if each stands before three digits and a whole number has none: one from 100 on,
-        or any number if a comma stands before a final 0, which few write at the end of a fraction.
+        They may if each comma stands before three digits, and there is a whole number from 100 on
+        that has none. If such a comma is in a number with a final 0, which few fractions have, any
+        whole number without a comma is enough.
         """
         first = self._first
         grouped = first.get("round", first.get("grouped"))
         if grouped is None or "decimal" in first:
             return "decimal" in first
-        whole = first.get("large") or ("round" in first and first.get("small"))
-        if not whole:
+        whole = first.get("large")
+        if whole is None and "round" in first:
+            whole = first.get("small")
+        if whole is None:
             return True
         number = grouped[1]
         raise DataError(
@@ -88,10 +92,10 @@ def iter_pairs(
     A row with an empty text is left out, and ``left_out`` is called for it.
     """
     columns = () if id_column is None else (id_column,)
-    width = 2 + len(columns)
+    n_cells = 2 + len(columns)  # the files of an STS year have a score as well
     for _, *row in _iter_rows(source, Job.COSINES, given, *columns):
         if row[0].strip() and row[1].strip():
-            yield tuple(row[:width])
+            yield tuple(row[:n_cells])
         elif left_out is not None:
             left_out()
 
@@ -158,12 +162,13 @@ def _iter_rows(
         return
     table = Table(source, job, given)
     beside = [table.place_of(column) for column in columns]
-    labels = table.reading.roles.columns.get("label", ())  # of --keep-label, for pairs to compare
+    # A column of labels is read here only if --keep-label chooses rows by it.
+    label_places = table.reading.roles.columns.get("label", ())
     other_labels = Counter[str]()
     has_rows = False
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
-    for number, cells in table.rows(*roles, beside=(*beside, *labels)):
-        if labels:
+    for number, cells in table.rows(*roles, beside=(*beside, *label_places)):
+        if label_places:
             label = cell_text(cells[-1])
             cells = cells[:-1]
             if not table.reading.roles.is_pair(label):

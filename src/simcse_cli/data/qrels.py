@@ -31,7 +31,7 @@ from simcse_cli.files.schema import parse_number
 from simcse_cli.files.streams import iter_lines
 
 Relevance = dict[int, float]
-"""The rows that are relevant to a query, each with its relevance, above 0."""
+"""The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0."""
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
@@ -39,9 +39,10 @@ _HINT = "the layouts are described in docs/analysis.md, retrieval"
 
 @dataclass(frozen=True)
 class NumberedTexts:
-    """Sentences with their rows, which are counted from 1, and ids; without ids these are the rows.
+    """Sentences with their rows, which are counted from 1, and their ids.
 
-    Only a selection of the sentences of a file has ``given_rows``.
+    If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
+    has ``given_rows``.
     """
 
     sentences: Sequence[str]
@@ -121,26 +122,26 @@ def read_relevance(
     path: Path | str, queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
     """Return the corpus rows that are relevant to each query, which may be none."""
-    rows: list[_Judgement] = []
+    judgements: list[_Judgement] = []
     for line_no, line in enumerate(iter_lines(path), start=1):
         if line.strip():
-            rows.append((line_no, line.split("\t" if "\t" in line else None)))
-    if not rows:
+            judgements.append((line_no, line.split("\t" if "\t" in line else None)))
+    if not judgements:
         raise DataError(f"{path} holds no judgements", hint=_HINT)
 
     # The columns of the first line tell the layout, and every line needs as many.
-    first_line_no, first_cells = rows[0]
+    first_line_no, first_cells = judgements[0]
     n_columns = len(first_cells)
     if n_columns not in (2, 3, 4):
         raise _wrong_columns(path, first_line_no, first_cells, "2, 3 or 4")
-    for line_no, cells in rows:
+    for line_no, cells in judgements:
         if len(cells) != n_columns:
             raise _wrong_columns(path, line_no, cells, str(n_columns))
     if n_columns == 2:
-        relevant = _by_group(rows, queries, corpus)
+        relevant = _by_group(judgements, queries, corpus)
     else:
-        _skip_header(rows)
-        relevant = _by_id(path, rows, queries, corpus)
+        _skip_header(judgements)
+        relevant = _by_id(path, judgements, queries, corpus)
     if not any(relevant):
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
@@ -153,12 +154,12 @@ def _wrong_columns(path: Path | str, line_no: int, cells: list[str], needed: str
 
 
 def _by_group(
-    rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
+    judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
     """Return, for each query, the rows of the corpus sentences that are in one of its groups."""
     groups_of_sentence: defaultdict[str, set[str]] = defaultdict(set)
     rows_of_group: defaultdict[str, set[int]] = defaultdict(set)
-    for _, (group, sentence) in rows:
+    for _, (group, sentence) in judgements:
         groups_of_sentence[sentence].add(group)
 
     # The corpus sentences of each group, by their rows.
@@ -177,22 +178,22 @@ def _by_group(
 
 
 def _by_id(
-    path: Path | str, rows: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str, judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     relevant: defaultdict[str, Relevance] = defaultdict(dict)
-    for line_no, (query, *_, document, relevance) in rows:
+    for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
         if gain > 0 and document in corpus_rows:
             relevant[query][corpus_rows[document]] = gain
     return [relevant.get(identifier, {}) for identifier in queries.ids]
 
 
-def _skip_header(rows: list[_Judgement]) -> None:
+def _skip_header(judgements: list[_Judgement]) -> None:
     """Remove the first line if its last cell is no number."""
-    _, cells = rows[0]
+    _, cells = judgements[0]
     try:
         float(cells[-1])
     except ValueError:
-        del rows[0]
+        del judgements[0]

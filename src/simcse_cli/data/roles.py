@@ -70,8 +70,8 @@ def _named_columns(facts: Facts) -> dict[str, ColumnFacts]:
     named_columns: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
-        # ``positive=positive`` asks for any usual name of a positive, as no column is named so.
-        asks_for_usual_names = name == role != "text" and facts.grid.is_named
+        # If no column is named positive, ``positive=positive`` asks for any usual name of one.
+        asks_for_usual_names = name == role and role != "text" and facts.grid.is_named
         if column is not None:
             named_columns[role] = column
         elif not asks_for_usual_names:
@@ -87,10 +87,10 @@ def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
         if other_role != role and column is not None:
             others[other_role] = column
     choices = [Choice({**others, role: column}) for column in facts.all_but(others.values())]
-    return UndecidedError(_without_column(facts, name), choices[:MOST_CHOICES])
+    return UndecidedError(_missing_column_text(facts, name), choices[:MOST_CHOICES])
 
 
-def _without_column(facts: Facts, name: str) -> str:
+def _missing_column_text(facts: Facts, name: str) -> str:
     if not facts.grid.is_named:
         return f"no column {name}; row 1 is no header"
     shown = ", ".join(shorten(title, 40) for title in facts.grid.names[:20])
@@ -119,7 +119,7 @@ def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> F
 def _template_column(facts: Facts, name: str) -> ColumnFacts:
     column = facts.find(name)
     if column is None:
-        raise UndecidedError(_without_column(facts, name))
+        raise UndecidedError(_missing_column_text(facts, name))
     return column
 
 

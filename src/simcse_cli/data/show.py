@@ -9,8 +9,8 @@ from simcse_cli.data.text import one_line
 SHOWN_LENGTH = 120  # characters of a text of the user in a table of results
 _ROWS_SHOWN = 3
 _COLUMNS_SHOWN = 9
-_LENGTH = 240  # characters of a row
-_NAME_LENGTH = 40
+_ROW_LENGTH = 240  # characters
+_LONGEST_CELL = 40
 
 
 def shorten(text: str, length: int) -> str:
@@ -22,7 +22,7 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     """Return rows as lines of numbered cells, below the names of the columns, if any."""
     n_columns = max(map(len, rows), default=0)
     n_shown = min(n_columns, _COLUMNS_SHOWN)
-    length = max(12, min(_NAME_LENGTH, _LENGTH // max(1, n_shown)))
+    length = max(12, min(_LONGEST_CELL, _ROW_LENGTH // max(1, n_shown)))
 
     def numbered(cells: Sequence[str], sign: str) -> str:
         shown = []

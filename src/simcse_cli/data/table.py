@@ -124,7 +124,7 @@ class Table:
             return
 
         # Which cells would be the texts, if the lines were a table?
-        text_at = 0  # if several columns hold texts, the first is named
+        text_at = 0  # column 1 is named if it is not certain which one holds the texts
         given = Given(separator=separator, never_asks=True)
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
@@ -321,7 +321,7 @@ class Table:
         return (cell for _, (cell,) in self._pick((self.place_of(name),), start))
 
     def place_of(self, name: str) -> int:
-        """Return the place of the column with a name or number; raise DataError without one."""
+        """Return the place of the column with a name or number; raise DataError if none has it."""
         grid = self.reading.grid
         if grid.is_named and name in grid.names:
             return grid.names.index(name)
@@ -360,7 +360,7 @@ class Table:
             return formats.parquet_length(self._source)
         if self.is_text and self._is_whole:
             return 1
-        # Lines can be counted without decoding them, unless the file is packed.
+        # The texts of a table or of a packed file must be read; lines of plain text need not.
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source, self._given.encoding)

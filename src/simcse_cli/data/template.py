@@ -38,6 +38,7 @@ class Template:
     def fill(self, cells: Sequence[str]) -> str:
         """Return the text of a row; an empty cell is left out with the words before it.
 
+        The words after the last cell are left out if it is empty.
         If the first cells are empty, the text does not begin with a separator. If all cells are
         empty, so is the text.
         """

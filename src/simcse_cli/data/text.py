@@ -126,8 +126,8 @@ def match_key(text: str) -> str:
         plain = unicodedata.normalize("NFKC", text).casefold()
         plain = _DASH.sub("-", plain).replace("⁄", "/")
     key = _without_marks(plain)
-    has_numbers = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
-    if has_numbers or "+" in plain or "#" in plain:
+    may_have_signs = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
+    if may_have_signs or "+" in plain or "#" in plain:
         parts = _SIGNS.split(plain)
         parts[::2] = map(_without_marks, parts[::2])
         parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])

@@ -84,7 +84,7 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 def iter_training_rows(
     table: Table, *, left_out: Counter[str] | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield each training row of a table, after the names of its columns.
+    """Yield, for each training row of a table, the names of its columns and its texts.
 
     A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
     many training rows as its longest list has items, and shorter lists are repeated. ``left_out``
@@ -314,4 +314,5 @@ def read_scored_rows(source: str | Path, given: Given = NOTHING_GIVEN) -> Traini
             "so no pair should be more similar than another",
             hint="check the column of scores: --columns left=A,right=B,score=C",
         )
-    return TrainingRows(name, SCORED_PAIR, rows, 0, _digest(source, map("\t".join, rows)))
+    sha256 = _digest(source, map("\t".join, rows))
+    return TrainingRows(name, SCORED_PAIR, rows, n_dropped=0, digest=sha256)

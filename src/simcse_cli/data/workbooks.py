@@ -19,7 +19,7 @@ _MOST_CELLS = 1 << 27  # of a sheet, full or empty; they take 4 GiB
 _BLOCK = 1 << 20
 _LONGEST_TAG = 1000
 # A cell with content; python-calamine passes over others, such as <c r="XFD1" s="4"/>.
-_FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d+"[^>]*(?<!/)>')  # few columns are never too many
+_FAR_CELL = re.compile(rb'<c r="([A-Z]{2,3})\d+"[^>]*(?<!/)>')  # up to Z, none is too far
 _LAST_CELL = re.compile(rb'.*<c r="[A-Z]+(\d+)"[^>]*(?<!/)>', re.DOTALL)
 
 
@@ -27,7 +27,7 @@ _LAST_CELL = re.compile(rb'.*<c r="[A-Z]+(\d+)"[^>]*(?<!/)>', re.DOTALL)
 class Sheet:
     """The cells of a sheet from A1 on, by row; an empty cell is an empty text.
 
-    ``n_filled`` cells lie below the first one of cells that are merged, and have got its value.
+    ``n_filled`` counts the cells that have got the value of a cell above that they are merged with.
     """
 
     rows: list[list[Any]]
@@ -129,12 +129,12 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _last_place(content: IO[bytes]) -> tuple[str, int]:
-    """Return the last column with content, if it is behind Z, and the number of the last row."""
+    """Return the last column with content, or "" if none is behind Z, and the last row's number."""
     column = ""
     row = 0
     block = b""
     while more := content.read(_BLOCK):
-        block = block[-_LONGEST_TAG:] + more
+        block = block[-_LONGEST_TAG:] + more  # a tag may begin in one block and end in the next
         for letters in set(_FAR_CELL.findall(block)):
             column = max(column, letters.decode(), key=lambda name: (len(name), name))
         if last := _LAST_CELL.match(block):

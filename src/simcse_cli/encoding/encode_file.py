@@ -50,8 +50,9 @@ def encode_file(
 ) -> None:
     """Encode the sentences of an input into a file or folder.
 
-    For the output ``-``, JSON Lines are passed to ``write`` as soon as they are known. With
-    ``options.pairs``, the output is a table of pairs with their cosines, by default on stdout.
+    For the output ``-``, each text with its vector is passed to ``write`` as a line of JSON as soon
+    as it is encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
+    default on stdout.
     """
     output = options.output
     if options.pairs:
@@ -69,9 +70,10 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
+    # An option that reads the input more than once is named in the error for a stream.
     again = cut_by
     if options.id_column is not None and is_stream(source):
-        again = "--id-column"  # whose ids are read first, as they must differ
+        again = "--id-column"  # first reads all ids, which must differ
     files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
@@ -84,7 +86,7 @@ def encode_file(
         raise DataError(f"{source_name(source)} has no rows")
     sentences = chain(first, sentences)
     if cut_by is not None:
-        files.blank.clear()  # the first row is read again, with its part
+        files.blank.clear()  # the first row is read again with its part, and counted then
 
     # Each kind of output has its own way of writing.
     if output == STDIO:
@@ -178,13 +180,12 @@ def _encode_folder(
     own_names = [output.rpartition("/")[2] for output, _ in outputs]
     claim_folder(folder, own_names, len(all_parts), inputs, options)
 
-    # The lock file is the marker by which workers on Ray tell that they see the folder; an address
-    # needs no marker.
     if options.engine is Engine.LOCAL:
         _encode_here(VectorWriter(files, inputs, options, progress), outputs, progress)
     elif is_remote(folder):
         encode_on_ray(files, outputs, marker=None, options=options, progress=progress)
     else:
+        # The lock file is the marker by which workers tell that they see the folder.
         with sole_writer(Path(folder)):
             encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
     inputs.require_unchanged()
@@ -221,7 +222,7 @@ def _encode_shards(
             if not may_exist and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
             outputs.append((str(shard), part))
-        marker = output.with_name(f".{output.name}.lock")
+        marker = output.with_name(f".{output.name}.lock")  # exists while the output is held
         encode_on_ray(files, outputs, marker, options, progress)
         inputs.require_unchanged()
     for shard in merge_shards(output, source=None, force=options.force, progress=progress):
@@ -243,7 +244,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
 
     ``cut_by`` is the option by which the input is cut into parts, or None if it is not cut.
     """
-    check_dtype(options)
+    check_dtype(options)  # raises an error for an unknown type
     is_one_file = output != STDIO and not parts.is_folder(output)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
@@ -270,7 +271,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
                 "needs parts with columns: a folder, .parquet or .jsonl", option="--id-column"
             )
     if options.shard is not None:
-        parts.parse_shard(options.shard)
+        parts.parse_shard(options.shard)  # raises an error unless it is I/N
 
 
 def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: Progress) -> None:
@@ -289,8 +290,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
 
-        # The encoder takes single texts; the sink makes pairs of every two of them again, before
-        # which the ids of these pairs are put.
+        # The encoder takes single texts, of which the sink makes pairs again. ``write`` puts the id
+        # of a pair, which waits in ``ids``, before the pair.
         ids = deque[str]()
 
         def texts() -> Iterator[str]:

@@ -126,10 +126,10 @@ def finish_file(
         if form is VectorFile.NPZ:
             _write_archive(target, stream, _header(form, dtype, shape))
         elif form is VectorFile.JSONL:
-            names: Iterable[dict[str, Any]] = repeat({}, shape[0])
+            id_entries: Iterable[dict[str, Any]] = repeat({}, shape[0])
             if ids is not None:
-                names = ({"id": row_id} for row_id in ids)
-            _write_lines(target, blocks, texts, names)
+                id_entries = ({"id": row_id} for row_id in ids)
+            _write_lines(target, blocks, texts, id_entries)
         else:
             # Even without rows, one empty block gives the file its columns.
             first = next(blocks, np.empty((0, shape[1]), dtype))
@@ -139,7 +139,7 @@ def finish_file(
 
 
 def json_line(text: str, row: Array, name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record; ``name`` is its entry ``id``, if the row has one.
+    """Return one JSON Lines record; ``name`` holds its entry ``id``, if the row has an id.
 
     Its float32 components have enough digits to be read back exactly.
     """
@@ -166,7 +166,7 @@ def _stream_blocks(stream: IO[bytes], dtype: _Dtype, width: int) -> Iterator[Arr
 
 
 def _write_archive(target: Path, rows: IO[bytes], header: bytes) -> None:
-    # A fixed date makes the files of equal rows equal; only zip64 has entries above 2 GiB.
+    # A fixed date makes the files of equal rows equal; only zip64 allows entries above 2 GiB.
     entry = zipfile.ZipInfo("vectors.npy", date_time=(1980, 1, 1, 0, 0, 0))
     with (
         zipfile.ZipFile(target, "w") as archive,
@@ -180,12 +180,12 @@ def _write_lines(
     target: Path,
     blocks: Iterator[Array],
     texts: Iterable[str],
-    names: Iterable[dict[str, Any]],
+    id_entries: Iterable[dict[str, Any]],
 ) -> None:
     rows = chain.from_iterable(blocks)
     with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
-        for text, row, name in zip(texts, rows, names, strict=True):
-            lines.write(json_line(text, row, name))
+        for text, row, id_entry in zip(texts, rows, id_entries, strict=True):
+            lines.write(json_line(text, row, id_entry))
 
 
 def _write_parquet(

@@ -24,9 +24,10 @@ from simcse_cli.progress import Progress
 
 @dataclass(frozen=True)
 class _Window:
-    """A finished window: its number of rows, the sizes of its rows and texts, and two digests.
+    """A finished window: its number of rows, the sizes of rows and texts in bytes, and digests.
 
-    ``read`` is the digest of its sentences. ``written`` is that of its stored rows and texts.
+    ``read`` is the digest of the sentences. ``written`` is that of the stored rows and texts, and
+    of the other fields.
     """
 
     rows: int
@@ -103,7 +104,8 @@ class Journal:
     def read_journal(self) -> dict[str, Any]:
         """Read the windows of the journal, and return its settings.
 
-        Reading ends at a damaged line, since a kill may have cut the last one.
+        Reading ends at a damaged line, since a kill may have cut the last one. Raise DataError if
+        the settings are damaged, which are the first line.
         """
         settings: dict[str, Any] = {}
         lines = self._journal.read_bytes().splitlines()
@@ -164,16 +166,22 @@ class Journal:
         """Write a finished window to disk, and only then record it in the journal."""
         if not self._is_open:
             self.open()
-        row_bytes = np.ascontiguousarray(rows).tobytes()
-        text_bytes = b""
+        stored_rows = np.ascontiguousarray(rows).tobytes()
+        stored_texts = b""
         if self.settings["texts"]:
-            text_bytes = "".join(json.dumps(text) + "\n" for text in texts).encode()
-        _append(self.rows, row_bytes)
-        if text_bytes:
-            _append(self.texts, text_bytes)
-        # The digest covers the other fields of the window, so it is filled in last.
-        window = _Window(len(rows), len(row_bytes), len(text_bytes), digest_texts(texts), "")
-        window = replace(window, written=window.digest(row_bytes, text_bytes))
+            stored_texts = "".join(json.dumps(text) + "\n" for text in texts).encode()
+        _append(self.rows, stored_rows)
+        if stored_texts:
+            _append(self.texts, stored_texts)
+        # ``written`` is a digest of the other fields, too, so it is filled in last.
+        window = _Window(
+            rows=len(rows),
+            row_bytes=len(stored_rows),
+            text_bytes=len(stored_texts),
+            read=digest_texts(texts),
+            written="",
+        )
+        window = replace(window, written=window.digest(stored_rows, stored_texts))
         self._record(asdict(window))
         self.windows.append(window)
 
@@ -221,10 +229,10 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def is_unfinished(output: Path) -> bool:
-    # The name of the journal depends on whether one process writes the output, or several.
-    return any(Journal(output, 0, n_processes).exists() for n_processes in (1, 2))
+    # The first journal has one name if one process writes the output, and another if several do.
+    return any(Journal(output, rank=0, n_processes=n).exists() for n in (1, 2))
 
 
 def drop_unfinished(output: Path) -> None:
     """Remove the partial file of an output that one process wrote, if there is one."""
-    Journal(output, 0, 1).remove()
+    Journal(output, rank=0, n_processes=1).remove()

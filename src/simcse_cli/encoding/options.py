@@ -20,6 +20,7 @@ _VECTOR_OPTIONS = (
     "text_per",
     "text",
 )
+# The condition that vectors are written to a file, with what to say if they are not.
 _TO_A_FILE = {"output!=-": "which prints plain numbers: give a file"}
 
 

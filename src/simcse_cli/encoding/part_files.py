@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -96,23 +96,28 @@ def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress:
         target = vector_output(local, writer.inputs, writer.options)
         sentences = writer.files.sentences(*part.span)
         n_rows = writer.write(target, sentences, progress, part=part)
-        # The side file of an earlier part would tell that this one is complete.
+        # Until the upload is complete, no side file of an earlier upload may say that it is.
         if remote_file(side_address).is_file:
             system, path = file_system(side_address)
-            with foreign_format(side_address, "a place that can be written", error=OutputError):
+            with _writing_to(side_address):
                 system.delete_file(path)
         _upload(local, output)
         _upload(side_file(local), side_address)
     return n_rows
 
 
+def _writing_to(address: str) -> AbstractContextManager[None]:
+    """Turn an error of a cloud store into one that names the address."""
+    return foreign_format(address, "a place that can be written", error=OutputError)
+
+
 def _upload(local: Path, address: str) -> None:
     system, path = file_system(address)
-    with foreign_format(address, "a place that can be written", error=OutputError):
+    with _writing_to(address):
         try:
             with local.open("rb") as source, system.open_output_stream(path) as target:
                 shutil.copyfileobj(source, target, 8 << 20)
         except BaseException:
-            with suppress(Exception):  # the first error tells more than one of the removal
+            with suppress(Exception):  # an error of the removal would hide the first one
                 system.delete_file(path)
             raise

@@ -117,7 +117,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def is_folder(output: str) -> bool:
-    """Tell whether an output takes parts: it is an existing folder, an address or has no ending."""
+    """Tell whether an output takes parts: it is a folder or an address, or it has no ending."""
     return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
 
 

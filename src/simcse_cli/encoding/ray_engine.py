@@ -236,7 +236,7 @@ def share_cores(cores: Sequence[int], workers: int | None) -> tuple[int, int]:
         >>> share_cores([1, 3], None), share_cores([8, 8], None), share_cores([2], 3)
         ((4, 1), (2, 8), (3, 1))
     """
-    # Machines without cores take no workers; without any cores, count one.
+    # Machines without cores take no workers. If no machine has cores, one core is assumed.
     cores = [n_cores for n_cores in cores if n_cores] or [1]
     if workers is None:
         share = min(cores)

@@ -97,7 +97,7 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 def _made_otherwise(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> DataError:
     """Return the error for vectors of the same model with another pooler, width or other weights.
 
-    A record of another width has it as ``truncate_dim``.
+    ``info`` holds the width as ``truncate_dim`` unless it is the full width of the model.
     """
     pooler, width = encoder.pooler.value, str(encoder.dim)
     old_pooler = info.get("pooler", pooler)
@@ -166,7 +166,7 @@ class ExactSearcher:
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest vectors per query, best first.
 
-        Both arrays have the shape ``(M, min(k, N))``.
+        For M queries and N vectors, both arrays have the shape ``(M, min(k, N))``.
         """
         k = min(k, self.shape[0])
         scores = np.empty((len(queries), k), dtype=np.float32)
@@ -181,7 +181,8 @@ class ExactSearcher:
         n_queries = len(queries)
         # PyTorch wants memory that can be written, even where it only reads.
         query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
-        memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)  # for all tiles
+        # Memory for the scores of one block, which all blocks use in turn.
+        memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
 
         # The best pairs so far: score, row and query (owner). A further pair can be one of them
         # only if its score exceeds the entry of its query in ``lowest``.
@@ -330,7 +331,7 @@ class SearchIndex:
     def search(self, queries: AnyFloats, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest sentences per query, best first.
 
-        Both arrays have the shape ``(M, min(k, N))``.
+        For M queries and N sentences, both arrays have the shape ``(M, min(k, N))``.
         """
         width = self._searcher.shape[1]
         if queries.shape[1] != width:

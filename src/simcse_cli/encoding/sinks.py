@@ -130,7 +130,7 @@ class VectorSink:
         group: the processes that write this file together.
         window: texts encoded together, by default ``parts.WINDOW``.
         keep_texts: pass texts to ``companions`` even if the format does not store them.
-        ids: names of the rows, read at the end, for formats that store texts.
+        ids: the ids of the rows, read at the end, for formats that store texts.
         companions: writes files that appear together with the output.
         earlier: the plan of an update: the output also gets rows of an earlier output.
     """
@@ -247,7 +247,7 @@ class VectorSink:
                 texts.unlink()
                 if complete != raw:  # else the raw file itself has become the output
                     raw.unlink()
-            sync(complete)
+            sync(complete)  # if it is the partial file, it lies outside the folder
             check_output(self.output, force=self.force)
             first.finish(complete)
             publish(complete, self.output, folder)
@@ -296,7 +296,7 @@ class VectorSink:
         shape = (n_rows, formats.stored_width(self.kind, self.dim))
         if not n_rows:  # a file without rows cannot be mapped
             return np.empty(shape, dtype)
-        return np.memmap(raw, dtype, "r", formats.HEADER_BYTES, shape)
+        return np.memmap(raw, dtype, mode="r", offset=formats.HEADER_BYTES, shape=shape)
 
 
 def finish_killed(output: Path, group: ProcessGroup = ALONE) -> None:
@@ -346,7 +346,7 @@ def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
         for stream in row_streams:
             stream.seek(formats.HEADER_BYTES)
 
-        # Window n of the input is window n // W of process n % W.
+        # With W processes, window n of the input is window n // W of process n % W.
         for number in range(sum(len(journal.windows) for journal in journals)):
             number_in_process, rank = divmod(number, len(journals))
             window = journals[rank].windows[number_in_process]

@@ -43,9 +43,10 @@ def unit_vectors(
 def load_and_encode(
     texts: Sequence[str], options: ModelOptions, progress: Progress
 ) -> tuple[Units, list[int]]:
-    """Return vectors of length 1, ``(n, D)``, by the model that the options name.
+    """Encode texts with the model that the options name.
 
-    The list holds the positions of the texts in which the model knows no sub-word.
+    Return vectors of length 1, ``(n, D)``, and the positions of the texts in which the model knows
+    no sub-word.
     """
     encoder = load_for_encoding(options.model, options, progress)
     units = unit_vectors(texts, encoder, progress, batch_tokens=options.batch_tokens)

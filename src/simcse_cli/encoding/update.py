@@ -79,7 +79,7 @@ class _EarlierRows:
     """The rows of the earlier output, and the texts of the rows that are gone from the input.
 
     Attributes:
-        numbers: numbers of the rows, by id.
+        numbers: the numbers of the rows, by id as text.
         ids: the ids of all rows, in their order.
         digests: the digests of the texts of all rows.
         gone_texts: texts of the rows that are gone, by number and in order; empty texts if the
@@ -123,15 +123,15 @@ class Update:
     ) -> "Update":
         """Compare the input with the earlier output; the ids are in ``column``."""
         texts, ids, digests = _read_input(files, column)
-        names = list(map(cell_text, ids))
-        earlier = _read_earlier(output, side, set(names))
+        id_texts = list(map(cell_text, ids))
+        earlier = _read_earlier(output, side, set(id_texts))
 
         # Compare each row with the earlier row of its id; -1 - n stands for the n-th fresh text.
         sources = np.empty(len(ids), np.int64)
         fresh: list[int] = []
         n_new = 0
-        for row, (name, digest) in enumerate(zip(names, digests, strict=True)):
-            old = earlier.numbers.get(name)
+        for row, (id_text, digest) in enumerate(zip(id_texts, digests, strict=True)):
+            old = earlier.numbers.get(id_text)
             n_new += old is None
             if old is not None and earlier.digests[old] == digest:
                 sources[row] = old
@@ -164,31 +164,31 @@ class Update:
             told["gone"] += " (dropped)" if self.drops_gone else " (kept)"
         return f"{self.output}: {', '.join(told.values())}"
 
-    def join(self, fresh: Array, folder: Path) -> Path:
+    def join(self, encoded: Array, folder: Path) -> Path:
         """Write all rows in their new order into a raw file in a folder, and return its path.
 
-        ``fresh`` holds the new vectors, in the order of ``self.fresh``.
+        ``encoded`` holds the stored vectors of the texts ``self.fresh``, in the same order.
         """
         # The earlier rows are read in their old order, but needed in another, so they are copied
-        # into a raw file, which is mapped.
+        # into a file without a header, which is mapped.
         old_file = folder / "earlier"
-        shape = (self.side["n_rows"], fresh.shape[1])
+        shape = (self.side["n_rows"], encoded.shape[1])
         with old_file.open("xb") as stream:
-            for rows, _, _ in formats.read_blocks(self.output, fresh.dtype, shape):
+            for rows, _, _ in formats.read_blocks(self.output, encoded.dtype, shape):
                 stream.write(np.ascontiguousarray(rows).data)
-        old: Array = fresh[:0]
+        old: Array = encoded[:0]
         if shape[0]:  # a file without rows cannot be mapped
-            old = np.memmap(old_file, fresh.dtype, "r", 0, shape)
+            old = np.memmap(old_file, encoded.dtype, mode="r", shape=shape)
 
         raw = folder / "rows"
         with raw.open("xb") as stream:
             stream.write(b"\0" * formats.HEADER_BYTES)
             for start in range(0, len(self.sources), formats.CHUNK_ROWS):
                 sources = self.sources[start : start + formats.CHUNK_ROWS]
-                block = np.empty((len(sources), shape[1]), fresh.dtype)
+                block = np.empty((len(sources), shape[1]), encoded.dtype)
                 is_old = sources >= 0
                 block[is_old] = old[sources[is_old]]
-                block[~is_old] = fresh[-1 - sources[~is_old]]  # -1 - n stands for `fresh[n]`
+                block[~is_old] = encoded[-1 - sources[~is_old]]  # -1 - n stands for `encoded[n]`
                 stream.write(block.data)
         del old
         old_file.unlink()
@@ -231,23 +231,24 @@ def _texts_of_index(index: Path, earlier: _EarlierRows) -> dict[int, str]:
 def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _EarlierRows:
     """Return the rows of the earlier output, with the texts of those that the input has lost.
 
-    ``present`` holds the ids that the input has now. ``side`` is the content of the side file;
-    DataError is raised if the output is not what it describes.
+    ``present`` holds the ids that the input has now, as texts. ``side`` is the content of the side
+    file; DataError is raised if the output is not what it describes.
     """
     # All rows are read once. Only the texts of rows that are gone are kept.
     earlier = _EarlierRows()
     digest = formats.RowDigest()
     for (row_id, digest_of_text), text in _named_texts(output, side, digest):
-        name = cell_text(row_id)
+        id_text = cell_text(row_id)
         number = len(earlier.ids)
-        if name not in present:
+        if id_text not in present:
             earlier.gone_texts[number] = text
-        earlier.numbers[name] = number
+        earlier.numbers[id_text] = number
         earlier.ids.append(row_id)
         earlier.digests.append(digest_of_text)
 
     # The number of ids also differs if an id occurs twice.
-    if len(earlier.numbers) != side["n_rows"] or dict(side) | digest.facts() != side:
+    has_same_digests = digest.facts().items() <= side.items()
+    if len(earlier.numbers) != side["n_rows"] or not has_same_digests:
         raise DataError(f"{output} is not what its side file describes", hint=formats.DAMAGED)
     return earlier
 

@@ -61,10 +61,11 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 
 def may_replace_index(output: Path, options: EncodeOptions) -> bool:
-    """Tell whether the options allow to replace an existing index: only that of this output.
+    """Tell whether an existing index may be replaced.
 
-    A run that was interrupted may have written it before the output. A file in its place that is
-    no index is the user's.
+    With ``force``, any index may. So may any index if the output is unfinished, since the
+    interrupted run may have written it. Otherwise, it must be the index that the side file of the
+    output names. A file there that is no index is the user's.
     """
     if options.force or is_unfinished(output):
         return True
@@ -93,14 +94,14 @@ def _is_as_recorded(index: Path, side: Mapping[str, Any]) -> bool:
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all its files; ``rank`` is the number of this process."""
     part_path = path.with_name(f"{path.name}.part-{rank}")
-    # The journal of a job is named after its process only if there are several (see `Journal`).
+    # The journal is one of these: it is named after its process only if there are several.
     companions = [Path(f"{path}.part.json"), Path(f"{part_path}.json")]
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
     if options.index is not None:
         companions += index_files(options.index)
-    # The ids of an output with a side file, or of an unfinished one, are its own.
+    # Beside an output that has no side file and is not unfinished, a file of ids is the user's.
     if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
         check_output(ids_file, force=options.force)
     return Output(
@@ -130,7 +131,8 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
-        self._replaces_index = False  # known before the first vectors, as they begin a journal
+        # Set before the first vectors, whose journal would make any index replaceable.
+        self._replaces_index = False
 
     def write(
         self,
@@ -143,9 +145,9 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences, and return their number.
 
-        The caller must hold the output, which is a context manager. ``part`` tells which rows of
-        the input the sentences are; None stands for all rows. ``group`` are the processes that
-        write the output together; all but the first may return 0.
+        The caller holds the output, a context manager, unless nobody else can write to it. ``part``
+        tells which rows of the input the sentences are; None stands for all rows. ``group`` are the
+        processes that write the output together; all but the first may return 0.
         """
         options = self.options
         if group.rank > 0:  # the first process tells the progress of all
@@ -176,14 +178,15 @@ class VectorWriter:
             check_index_output(index, force=may_replace_index(output.path, options))
         id_column = options.id_column or ""  # it is never missing, as --update needs --id-column
         update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
-        # A killed update may have replaced the index already, or the user by an older copy.
-        has_index = options.index is None or (
+        # The index may be of another state: a killed update may have replaced it already, or the
+        # user may have put an older copy in its place.
+        is_index_in_step = options.index is None or (
             not is_unfinished(output.path) and _is_as_recorded(options.index, side)
         )
         # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
-        if update.changes_nothing and is_same_input and has_index:
+        if update.changes_nothing and is_same_input and is_index_in_step:
             return int(side["n_rows"])
         if vector_file(output.path) is VectorFile.PARQUET:
             check_ids_of_parquet(update.ids)
@@ -300,7 +303,11 @@ class VectorWriter:
         return search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
-        """Return the ids in the id column, else the row numbers of a folder's part, else None."""
+        """Return the ids of an update's rows, else those in the id column.
+
+        Without an id column, a part in a folder has its row numbers as ids, and other outputs have
+        no ids (None).
+        """
         if self.earlier is not None:
             return self.earlier.ids
         if self.options.id_column is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats, Booleans, Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 
-POSITIVE_SHARE = 0.8  # of the scale: above 4 of 5
+POSITIVE_SHARE = 0.8  # of the scale: a pair rated above it, such as above 4 of 5, is positive
 
 
 def alignment(left: AnyFloats, right: AnyFloats) -> float:
@@ -53,7 +53,7 @@ def rating_scale(gold: AnyFloats) -> tuple[float, float]:
 
 
 def rated_above(gold: AnyFloats) -> str:
-    """Return the rating above which pairs are positive, as a text such as "80% of the scale"."""
+    """Return the rating above which pairs are positive: "4", or "80% of the scale"."""
     if rating_scale(gold) == (0.0, 5.0):
         return "4"
     return f"{POSITIVE_SHARE:.0%} of the scale"

@@ -42,12 +42,12 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
     """
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
-        columns = min(columns_per_block, n_resamples - start)
+        n_columns = min(columns_per_block, n_resamples - start)
         # A draw is the number of a cell in the flat table of pairs by resamples, so that one
         # bincount counts all draws.
-        cells = rng.integers(n, size=(n, columns)) * columns + np.arange(columns)
-        counts = np.bincount(cells.ravel(), minlength=n * columns)
-        yield counts.reshape(n, columns).astype(np.float64)
+        cells = rng.integers(n, size=(n, n_columns)) * n_columns + np.arange(n_columns)
+        counts = np.bincount(cells.ravel(), minlength=n * n_columns)
+        yield counts.reshape(n, n_columns).astype(np.float64)
 
 
 class ResampledCorrelation:
@@ -243,7 +243,7 @@ class PairedTest:
 
     @property
     def p_decisive(self) -> float:
-        """The p-value that decides: ``p_both`` if it is known, or else that of the bootstrap."""
+        """The p-value that decides: ``p_both`` if there is one, or else that of the bootstrap."""
         return self.p_value if self.p_both is None else self.p_both
 
     def examples(self, unit: str) -> str:
@@ -442,7 +442,7 @@ def _weighted_differences(
 ) -> _Differences:
     """Return the differences on one task, whose score is the weighted mean over its strata.
 
-    A part is a stratum: the gold scores, and the scores of candidate and baseline.
+    Each of the ``parts`` is a stratum: its gold scores, then the scores of candidate and baseline.
     """
     gains_by_part = []  # (1 + R) each
     scores_by_part = []  # (seeds of the candidate, then of the baseline; 1 + R) each
@@ -463,10 +463,10 @@ def _weighted_differences(
     gains = np.stack(gains_by_part)
     seed_scores = np.tensordot(shares, np.stack(scores_by_part), axes=1)
     return _Differences(
-        float(shares @ gains[:, 0]),
-        shares @ gains[:, 1:],
-        n_pairs,
-        (seed_scores[:n_candidate], seed_scores[n_candidate:]),
+        observed=float(shares @ gains[:, 0]),
+        resampled=shares @ gains[:, 1:],
+        n_pairs=n_pairs,
+        seed_scores=(seed_scores[:n_candidate], seed_scores[n_candidate:]),
     )
 
 
@@ -508,12 +508,16 @@ def paired_mean_bootstrap(
     for task, (candidate, baseline) in tasks.items():
         values = np.vstack([candidate, baseline]).astype(np.float64)
         resampled = resample_means(task, values, n_resamples=n_resamples, seed=seed)
-        scores = np.hstack([values.mean(axis=1, keepdims=True), resampled])  # (seeds, 1 + R)
+        # (seeds of the candidate, then of the baseline; 1 + R)
+        scores = np.hstack([values.mean(axis=1, keepdims=True), resampled])
         candidate_scores = scores[: len(candidate)]
         baseline_scores = scores[len(candidate) :]
         gains = candidate_scores.mean(axis=0) - baseline_scores.mean(axis=0)
         differences[task] = _Differences(
-            float(gains[0]), gains[1:], values.shape[1], (candidate_scores, baseline_scores)
+            observed=float(gains[0]),
+            resampled=gains[1:],
+            n_pairs=values.shape[1],
+            seed_scores=(candidate_scores, baseline_scores),
         )
     return _tests(differences, by_seed=by_seed)
 
@@ -523,16 +527,16 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> Tests:
     if not tasks:
         raise ValueError("need at least one task")
     differences = list(tasks.values())
-    scores = [task.seed_scores for task in differences if task.seed_scores is not None]
+    seed_scores = [task.seed_scores for task in differences if task.seed_scores is not None]
     mean_scores = None
-    if scores:
-        candidates, baselines = zip(*scores, strict=True)
+    if seed_scores:
+        candidates, baselines = zip(*seed_scores, strict=True)
         mean_scores = np.mean(candidates, axis=0), np.mean(baselines, axis=0)
     over_tasks = _Differences(
-        float(np.mean([task.observed for task in differences])),
-        np.mean([task.resampled for task in differences], axis=0),
-        sum(task.n_pairs for task in differences),
-        mean_scores,
+        observed=float(np.mean([task.observed for task in differences])),
+        resampled=np.mean([task.resampled for task in differences], axis=0),
+        n_pairs=sum(task.n_pairs for task in differences),
+        seed_scores=mean_scores,
     )
     tests = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
     return tests, over_tasks.test(by_seed=by_seed)

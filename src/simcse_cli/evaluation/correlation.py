@@ -50,7 +50,8 @@ def pearson(x: _Numbers, y: _Numbers) -> float | None:
 def spearman(x: _Numbers, y: _Numbers) -> float | None:
     """Return Spearman's correlation in [-1, 1]: Pearson's of the ranks; ties share their mean rank.
 
-    Return None if a side is constant. Only the order of the values counts.
+    Return None if a side is constant or has fewer than two values. Only the order of the values
+    counts.
     """
     return pearson(rankdata(x), rankdata(y))
 

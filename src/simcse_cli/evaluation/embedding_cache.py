@@ -23,7 +23,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
-_MARK = "2-"  # starts the names of folders, to tell them from those of version 1.0.0
+_MARK = "2-"  # starts the name of a folder; those of version 1.0.0 have no mark
 Embeddings = Floats32
 Encode = Callable[[Sequence[str]], Embeddings]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
@@ -37,13 +37,13 @@ def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, Em
 
 def memoize(encode: Encode) -> Encode:
     """Return an encode function that encodes every distinct sentence once, over all its calls."""
-    known: dict[str, Embeddings] = {}
+    vector_of: dict[str, Embeddings] = {}
 
     def encode_new(sentences: Sequence[str]) -> Embeddings:
-        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in vector_of]
         if new:
-            known.update(zip(new, encode(new), strict=True))
-        return np.stack([known[sentence] for sentence in sentences])
+            vector_of.update(zip(new, encode(new), strict=True))
+        return np.stack([vector_of[sentence] for sentence in sentences])
 
     return encode_new
 

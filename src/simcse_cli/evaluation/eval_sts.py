@@ -147,7 +147,7 @@ def _score_one(
 
 
 def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult:
-    """Return the result with intervals; a task without a score has none, as in the average."""
+    """Return the result with intervals of the tasks that have a score, and of their average."""
     resampled = {}
     for name, subsets in result.examples.items():
         if result.scores[name] is None:
@@ -164,15 +164,15 @@ def _subset_report(result: SuiteResult) -> Report:
     for name, task in result.tasks.items():
         if task is None:
             continue
-        for subset, numbers in task.parts.items():
-            rows.append({"task": label(name), "subset": subset, **numbers})
+        for subset, facts in task.parts.items():
+            rows.append({"task": label(name), "subset": subset, **facts})
     return Report("Subsets", columns("task", "subset", "n_pairs", *Metric), rows)
 
 
 def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
     """Return the result with the names of the tasks whose pairs chose the model of a run.
 
-    The scores of these tasks may be too high, as the model was chosen by them.
+    The scores of these tasks may be too high, because they chose the model.
     """
     if not encoder.has_model:
         return result
@@ -208,14 +208,14 @@ def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     first = results[0]
     settings = first.settings
     notes = [*first.missing_notes(), "best: highest average"]
-    own = [name for name in first.tasks if name not in STS_TASKS]
-    sets = f"{first.split} sets" if len(own) < len(first.tasks) else "own pairs"
+    own_tasks = [name for name in first.tasks if name not in STS_TASKS]
+    sets = "own pairs" if len(own_tasks) == len(first.tasks) else f"{first.split} sets"
     if sets == "test sets":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
-    if own:
+    if own_tasks:
         notes.append(
-            f"{', '.join(own)}: pairs that choose a checkpoint are no test of it, so keep others "
-            "for its final score"
+            f"{', '.join(own_tasks)}: pairs that choose a checkpoint are no test of it, so keep "
+            "others for its final score"
         )
     return Report(
         f"STS along {run}, {sets}: {settings['metric']} x100, aggregation "

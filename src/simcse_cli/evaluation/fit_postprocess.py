@@ -59,7 +59,7 @@ _NLI_FILES = {
         "mnli_train.jsonl",
     ),
 }
-"""The possible files of each part, the first choice first.
+"""The possible files of each part of the NLI corpora, the first choice first.
 
 A name with ``{}`` stands for two files, 1 and 2: one for each side, aligned line by line.
 """
@@ -111,7 +111,7 @@ def file_examples(path: Path | str) -> list[Example]:
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts() if text.strip()]
     else:
-        # Job.LINT accepts unclear columns, but this job raises an error that shows the choices.
+        # Job.LINT accepts unclear columns, but Job.TEXTS raises an error that shows the choices.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
     if not examples:
@@ -255,7 +255,7 @@ def with_postprocess(
     else:
         examples = file_examples(plan.source)
 
-    # Fit on them, and keep the result where the user wants it.
+    # Fit on the examples, and keep the result where the user wants it.
     fitted = fit_postprocessor(encoder, plan, examples, progress)
     if plan.save_to is not None:
         save(fitted, plan.save_to, force=force)

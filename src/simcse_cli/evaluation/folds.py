@@ -69,9 +69,9 @@ def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]
     for code in range(len(counts)):
         # A fold gets every n_folds-th of the sorted labels.
         per_fold = [np.count_nonzero(dealt[fold::n_folds] == code) for fold in range(n_folds)]
-        numbers = np.repeat(np.arange(n_folds), per_fold)
-        rng.shuffle(numbers)
-        fold_of[codes == code] = numbers
+        folds_of_class = np.repeat(np.arange(n_folds), per_fold)
+        rng.shuffle(folds_of_class)
+        fold_of[codes == code] = folds_of_class
 
     folds = []
     for fold in range(n_folds):
@@ -91,7 +91,7 @@ def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[RowIndices]:
     """Yield one permutation of the training rows per epoch, for the ``stream`` of a split."""
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)
-    # Bring the random stream to where it was after the draw of the split.
+    # Repeat the draw of the split, so that the orders come from the same generator after it.
     if n_drawn:
         rng.permutation(n_drawn)
     while True:

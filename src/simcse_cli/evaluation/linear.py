@@ -1,4 +1,4 @@
-"""Many softmax regressions trained side by side, as the transfer protocol trains each one alone.
+"""Many softmax regressions trained side by side; the transfer protocol trains one at a time.
 
 A *cohort* holds the models whose training sets have the same size and whose batches have the same
 order of positions. With the protocol's one seed they also start from the same weights, so they
@@ -200,7 +200,7 @@ def fit_linear(
 
 @dataclass
 class _Cohort:
-    """Models that advance in lockstep; the models of a finished split leave the batch."""
+    """Models that advance in lockstep; the models of a finished split are removed."""
 
     design: Tensor
     labels: Tensor
@@ -285,7 +285,7 @@ class _Cohort:
             self.best_weights[split, is_better] = split_models[is_better]
             self._failures[split] += ~is_better
 
-        # A split is finished once all of its models have stopped.
+        # Keep only the splits that have a model which is still trained.
         is_running = self._is_running()
         kept = [position for position, split in enumerate(self._active) if is_running[split].any()]
         if len(kept) < len(self._active):

@@ -50,7 +50,7 @@ The order and the headings are those of the papers' tables.
 """
 LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
-_PAPER_NAMES = {"SICKRelatedness": "SICK-R"}
+_MTEB_NAMES = {"SICKRelatedness": "SICK-R"}  # from the names of SentEval
 _LOADER_BATCH = 1024
 _LONGEST_NAME = 200  # bytes; the name of a model becomes that of a folder
 
@@ -66,7 +66,7 @@ def select_tasks(
     mteb, with its English subsets only. ``categories`` are the types of tasks to keep.
     """
     mteb = _import_mteb()
-    names = dict.fromkeys(_PAPER_NAMES.get(name, name) for name in tasks)
+    names = dict.fromkeys(_MTEB_NAMES.get(name, name) for name in tasks)
     try:
         with _quiet():
             members = {task.metadata.name: task for task in mteb.get_benchmark(benchmark).tasks}
@@ -82,8 +82,8 @@ def select_tasks(
 
     # The case of a category does not matter.
     types = {task.metadata.type for task in chosen}
-    known = {name.lower() for name in types}
-    unknown = [name for name in categories if name.lower() not in known]
+    existing = {name.lower() for name in types}
+    unknown = [name for name in categories if name.lower() not in existing]
     if unknown:
         raise ConfigError(
             f"the chosen mteb tasks have no category {', '.join(unknown)}, only "
@@ -98,8 +98,8 @@ def run_mteb(
 ) -> SuiteResult:
     """Score an encoder on mteb tasks; finished tasks are read from the folder of results.
 
-    A stored score is used only if it was measured on the same data; local data are the same if
-    their contents are.
+    A stored score is used only if it was measured on the same data; local data are compared by
+    their contents.
 
     ``--data-dir`` is searched first: it holds a dataset as ``TASK``, ``OWNER/NAME`` or ``NAME``,
     laid out as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are
@@ -149,22 +149,22 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Return for each category the mean of its scores and their number.
+    """Return the mean score and the numbers of tasks and scores of each category, and the totals.
 
     ``categories`` and ``scores`` have the names of the tasks as keys. The categories of the papers
     come first, in the order of their tables.
     """
-    scores_of: dict[str, list[float | None]] = {}  # by category
+    scores_of_category: dict[str, list[float | None]] = {}
     for task, score in scores.items():
-        scores_of.setdefault(categories[task], []).append(score)
+        scores_of_category.setdefault(categories[task], []).append(score)
     by_category: dict[str, Any] = {}
     n_scored = 0
-    for category in [*CATEGORIES, *sorted(scores_of.keys() - CATEGORIES)]:
-        if category not in scores_of:
+    for category in [*CATEGORIES, *sorted(scores_of_category.keys() - CATEGORIES)]:
+        if category not in scores_of_category:
             continue
-        known = [score for score in scores_of[category] if score is not None]
+        known = [score for score in scores_of_category[category] if score is not None]
         mean, _ = mean_and_deviation(known)
-        n_tasks = len(scores_of[category])
+        n_tasks = len(scores_of_category[category])
         by_category[category] = {"n_tasks": n_tasks, "n_scored": len(known), "score": mean}
         n_scored += len(known)
     return {"categories": by_category, "n_tasks": len(scores), "n_scored": n_scored}
@@ -196,7 +196,7 @@ class _Runner:
         ``dataset`` is the name of the data on the Hub, even if the task reads local files.
         """
         started = time.perf_counter()
-        metadata = task.metadata  # read now, since mteb drops that of local data on unloading
+        metadata = task.metadata  # read now: unloading local data drops it
         stored = self._stored(task)
         outcome = self._evaluate(task, stored)
         was_complete = stored is not None and not stored.get_missing_evaluations(task)
@@ -350,7 +350,7 @@ def _revision(opened: EvalEncoder) -> str:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task that reads its data below ``data_dir`` if that has them."""
+    """Return a copy of the task that reads the data below ``data_dir``, if they are there."""
     local = copy.copy(task)
     dataset = dict(task.metadata.dataset)
     changes: dict[str, Any] = {"dataset": dataset}

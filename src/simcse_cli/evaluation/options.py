@@ -25,7 +25,7 @@ POSTPROCESS_HELP = (
 )
 _CHECKPOINTS_HELP = "Score every checkpoint kept in the run folder --model, and mark the best."
 _CACHE_VARIABLE = "SIMCSE_CACHE"
-# Options that have no use with vectors from elsewhere.
+# Options that have no use with word vectors or vectors from elsewhere.
 _OF_MODELS = tuple(name for name in settings_of(LoadOptions) if name != "device")
 # Options that have no use with several checkpoints.
 _OF_ONE_MODEL = (

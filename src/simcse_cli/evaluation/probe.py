@@ -2,10 +2,10 @@
 
 Source: SentEval (Conneau and Kiela 2018), as run by Gao et al. 2021 (``docs/evaluation.md``,
 transfer). Every task is a set of *outer* splits into training and test rows: ten or five folds for
-MR, CR, SUBJ and MPQA, the given split for TREC, MRPC and SST2. For each of them the weight decay is
-chosen by the mean accuracy over *inner* folds of the training rows (SST2: on the given dev rows); a
-last model with that weight decay holds out 5% of the training rows for early stopping and is scored
-on the test rows.
+MR, CR, SUBJ and MPQA, the given split for TREC, MRPC and SST2. For each outer split the weight
+decay is chosen by the mean accuracy over *inner* folds of the training rows (SST2: on the given dev
+rows); a last model with that weight decay holds out 5% of the training rows for early stopping and
+is scored on the test rows.
 """
 
 import warnings
@@ -51,10 +51,10 @@ class ProbeSettings:
 
 PROBE_SETTINGS = {
     TransferProtocol.DEFAULT: ProbeSettings(
-        10, FitSettings("adam", batch_size=64, tenacity=5, epoch_size=4)
+        n_folds=10, fit=FitSettings("adam", batch_size=64, tenacity=5, epoch_size=4)
     ),
     TransferProtocol.FAST: ProbeSettings(
-        5, FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+        n_folds=5, fit=FitSettings("rmsprop", batch_size=128, tenacity=3, epoch_size=2)
     ),
 }
 
@@ -65,8 +65,9 @@ class ProbeResult:
 
     Accuracies are fractions at full precision; the original tool rounds the accuracy of each fold
     to two decimals of a percent first, which moves the mean by at most 0.005 points. ``penalties``
-    holds the weight decay chosen for each outer split. ``predictions`` are the classes predicted
-    for ``test_rows``, which are in ascending order.
+    holds what was chosen for each outer split: a weight decay or, by scikit-learn's probe, an
+    inverse strength. ``predictions`` are the classes predicted for ``test_rows``, which are in
+    ascending order.
     """
 
     dev_accuracy: float
@@ -186,7 +187,7 @@ def run_sklearn_probe(
 ) -> ProbeResult:
     """Fit and score scikit-learn's LogisticRegressionCV on every outer split.
 
-    This is a present-day probe for users who do not need the numbers of the old protocol. Features
+    This is a present-day probe for users who do not need the scores of the old protocol. Features
     are standardised on the training rows, the strength of the L2 penalty is chosen by stratified
     five-fold accuracy, and the model is fitted to convergence. There is no learning rate, batch
     order or early stopping that others would have to repeat.
@@ -198,7 +199,7 @@ def run_sklearn_probe(
     # Imported here, since the other probe does not need scikit-learn.
     from sklearn.exceptions import ConvergenceWarning
 
-    # A fit that has not converged is an error, as its accuracy is arbitrary.
+    # The accuracy of a fit that has not converged is arbitrary, so such a fit is an error.
     dev_scores = []
     choices = []
     predictions = []

@@ -101,7 +101,7 @@ def fit_regressor(
                 task.advance()
             epoch += EPOCHS_PER_ROUND
             linear.require_finite_weights(weights, name)
-            # No correlation, as of predictions that are all equal, counts as 0.
+            # Predictions that are all equal have no correlation, which counts as 0.
             score = pearson(_expected_grade(weights, dev_design), dev.gold) or 0.0
             if score > best:
                 best = score

@@ -86,12 +86,12 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     gains = np.array(gained)
     n_found = np.cumsum(gains > 0, axis=1)
     is_hit = n_found > 0
-    reciprocal = 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True))  # if there is a hit at all
+    reciprocal = 1.0 / (1 + (gains > 0).argmax(axis=1, keepdims=True))  # wrong without a hit
     discount = 1 / np.log2(np.arange(2, depth + 2))
     return RetrievalScores(
         recalls=n_found / np.array(n_relevant)[:, None],
         hits=is_hit.astype(np.float64),
-        reciprocal_ranks=reciprocal * is_hit,
+        reciprocal_ranks=reciprocal * is_hit,  # 0 without a hit
         ndcgs=np.cumsum(gains * discount, axis=1) / np.cumsum(np.array(ideal) * discount, axis=1),
     )
 
@@ -109,8 +109,8 @@ def rank_exactly(queries: Floats32, corpus: Floats32, depth: int) -> Ranking:
     for start in range(0, len(query_units), _BLOCK):
         cosines = query_units[start : start + _BLOCK] @ corpus_units
         for row, scores in enumerate(cosines, start=start):
-            # Sort only the texts that are as near as the last text that is taken, or nearer. If
-            # several are as near as that, the stable sort prefers the lower rows.
+            # Sort only the texts that are at least as near as the last one that is taken. Of texts
+            # with equal cosines, the stable sort prefers the lower rows.
             least = np.partition(scores, -n_taken)[-n_taken]
             near = np.flatnonzero(scores >= least)
             ranked[row, :n_taken] = near[np.argsort(-scores[near], kind="stable")][:n_taken]

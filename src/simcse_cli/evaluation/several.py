@@ -27,7 +27,7 @@ from simcse_cli.results.runs import is_run, read_run_record, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
 _AVERAGES = ("average", "average_dev", "categories", "n_scored")
-"""The keys of results whose values depend on which tasks have a score."""
+"""Keys of a result; their values depend on which tasks have a score."""
 # Keys whose values have no mean.
 _OF_ONE_RUN = (
     "seed",
@@ -86,7 +86,7 @@ def evaluate_each_seed(
 
 
 def _warn_of_untrained(model: str, seeds: Sequence[Path], progress: Progress) -> None:
-    """Warn if training did not improve a run, or some of its seeds, so that it keeps its start."""
+    """Warn of runs whose best step is 0: the ``seeds`` or, if there are none, the model itself."""
     folders = seeds or [Path(model)]
     n_untrained = 0
     for folder in folders:
@@ -105,30 +105,30 @@ def _all_seeds(
     """Return the outcome of a folder of seeds from the outcome of each seed."""
     payloads = [{"seed": seed, **outcome.payload} for seed, outcome in outcomes.items()]
 
-    # Averages over different tasks have no mean.
+    # If a seed lacks a score, its averages are over fewer tasks, so the averages have no mean.
     results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
-    lacking = _lacking(results)
-    without: set[str] = set()
-    if lacking:
-        without = {*_AVERAGES, *payloads[0].get("categories", ())}
-    notes = _notes_on(lacking, "neither it nor any average has a mean")
+    seeds_lacking = _lacking_by_task(results)
+    without_mean: set[str] = set()
+    if seeds_lacking:
+        without_mean = {*_AVERAGES, *payloads[0].get("categories", ())}
+    notes = _notes_on(seeds_lacking, "neither it nor any average has a mean")
     for note in notes:
         progress.warn(note)
 
-    mean, deviation = _mean_and_deviation([_without(each, without) for each in payloads])
-    mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in lacking.items()}
+    mean, deviation = _mean_and_deviation([_with_none_at(each, without_mean) for each in payloads])
+    mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in seeds_lacking.items()}
     names = {"model": folder, "seeds": list(outcomes)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
 
     tables = []
-    for same_table in zip(*(outcome.reports for outcome in outcomes.values()), strict=True):
-        table = _joined(same_table, folder, runs, without)
+    for table_of_each_seed in zip(*(outcome.reports for outcome in outcomes.values()), strict=True):
+        table = _joined(table_of_each_seed, folder, runs, without_mean)
         tables.append(replace(table, notes=[*table.notes, *notes]))
     return Outcome(tables, payload)
 
 
-def _lacking(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return for each task which of the named results have no score, if others have one."""
+def _lacking_by_task(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
+    """Return for each task the names of the results that have no score, if others have one."""
     scores = {name: result.scores for name, result in results.items()}
     lacking = {}
     for task in next(iter(scores.values())):
@@ -138,14 +138,14 @@ def _lacking(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
     return lacking
 
 
-def _notes_on(lacking: Mapping[str, Sequence[str]], consequence: str) -> list[str]:
+def _notes_on(lacking_by_task: Mapping[str, Sequence[str]], consequence: str) -> list[str]:
     notes = []
-    for task, names in lacking.items():
+    for task, names in lacking_by_task.items():
         notes.append(f"no score of {label(task)} in {', '.join(names)}: {consequence}")
     return notes
 
 
-def _without(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+def _with_none_at(values: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     return {key: None if key in keys else value for key, value in values.items()}
 
 
@@ -193,17 +193,18 @@ def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
 
 
 def _joined(
-    reports: Sequence[Report], folder: str, runs: Sequence[Path], without: Collection[str]
+    reports: Sequence[Report], folder: str, runs: Sequence[Path], without_mean: Collection[str]
 ) -> Report:
     """Return the tables of all seeds as one, with the mean and deviation over seeds.
 
-    If the rows of the tables are not models, the result holds only the means. The columns
-    ``without`` have no mean.
+    If the rows of the tables are not models, the result holds only the means. In the columns
+    ``without_mean``, the means are None.
     """
     if reports[0].columns[0].key != "model":
         return _means_alone(reports, folder, runs)
 
-    # The rows of a run are named by its folder, and those of their mean by the folder of the runs.
+    # A row of a model is named by the folder of its run, and the mean by the folder of all runs.
+    # Other rows, such as the ends of intervals, have no mean.
     rows: list[dict[str, Any]] = []
     mean_names: dict[str, str | None] = {}  # maps the name of a row to that of its mean
     for report, run in zip(reports, runs, strict=True):
@@ -213,7 +214,7 @@ def _joined(
             if str(run) in name:
                 mean_names[name] = name.replace(str(run), folder)
     table = with_seed_means(replace(reports[0], rows=rows), mean_names)
-    means = [_without(row, without) for row in table.rows[len(rows) :]]
+    means = [_with_none_at(row, without_mean) for row in table.rows[len(rows) :]]
     return replace(table, rows=[*rows, *means])
 
 
@@ -223,8 +224,8 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
     # A heading with the folder of a run gets the folder of all runs instead.
     relabelled = []
     for column in first.columns:
-        label = column.heading.replace(str(runs[0]), folder)
-        relabelled.append(replace(column, label=label))
+        heading = column.heading.replace(str(runs[0]), folder)
+        relabelled.append(replace(column, label=heading))
 
     # The first two cells say what a row is about. A row that some seeds lack has no mean.
     first_key, second_key = (column.key for column in relabelled[:2])
@@ -235,7 +236,7 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
     rows = []
     for (name, _), same_row in same_rows.items():
         if len(same_row) == len(reports):
-            # The name "" in the first cell of the mean is replaced.
+            # The first cell gets the name of the row, not that of a mean over seeds.
             mean, _ = mean_rows(same_row, relabelled, "")
             rows.append(mean | {first_key: name})
     title = first.title
@@ -271,7 +272,7 @@ def evaluate_checkpoints(
             "to have more"
         )
 
-    # Open the run's model for each checkpoint, and load the weights of the kept state into it.
+    # For each checkpoint, open the run's model; the weights of a training state replace its own.
     results: dict[str, SuiteResult] = {}
     scored: list[dict[str, Any]] = []
     model_step = None
@@ -289,16 +290,16 @@ def evaluate_checkpoints(
         if checkpoint.is_model:
             model_step = checkpoint.step
 
-    # A checkpoint that lacks a score of another one cannot be the best.
-    lacking = _lacking(results)
-    incomplete = set(chain(*lacking.values()))
-    known = []
+    # A checkpoint cannot be the best if it has no score of a task that another one has a score of.
+    steps_lacking = _lacking_by_task(results)
+    incomplete = set(chain(*steps_lacking.values()))
+    candidates = []
     for name, entry in zip(results, scored, strict=True):
         if name not in incomplete and entry[by] is not None:
-            known.append(entry)
+            candidates.append(entry)
     best_step = None
-    if known:
-        best_step = max(known, key=lambda entry: float(entry[by]))["step"]
+    if candidates:
+        best_step = max(candidates, key=lambda entry: float(entry[by]))["step"]
 
     payload = {
         "run": options.model,
@@ -308,7 +309,7 @@ def evaluate_checkpoints(
         "checkpoints": scored,
     }
     table = _marked(describe(list(results.values()), options.model), payload)
-    table.notes += _notes_on(lacking, "it cannot be the best")
+    table.notes += _notes_on(steps_lacking, "it cannot be the best")
     return Outcome([table], payload)
 
 

@@ -63,6 +63,7 @@ class StsSetting:
 _SPEARMAN = (Metric.SPEARMAN,)
 _PEARSON = (Metric.PEARSON,)
 
+# Each has the metrics, the aggregation, whether a regressor is trained, and the paper.
 STS_SETTINGS: dict[StsProtocol, StsSetting] = {
     StsProtocol.SIMCSE: StsSetting(_SPEARMAN, Aggregation.ALL, False, "Gao et al. 2021"),
     StsProtocol.HILL: StsSetting(_SPEARMAN + _PEARSON, Aggregation.ALL, False, "Hill et al. 2016"),
@@ -110,7 +111,7 @@ class StsSuite:
         """Choose the tasks and read the pair files.
 
         Without ``--tasks``, ``--split dev`` chooses STS-B alone. Another split chooses all tasks
-        that have it, or none of them if there are pair files. Without a folder the demo corpus is
+        that have it, or only the pair files if there are any. Without a folder the demo corpus is
         used, and only its STS-B is scored.
         """
         split = cast(Split, options.split)
@@ -119,9 +120,8 @@ class StsSuite:
         own_tasks: dict[str, StsTask] = {}
         for path in options.pair_file or ():
             check_task_name(path.stem, [*STS_TASKS, *own_tasks], "--pair-file")
-            own_tasks[path.stem] = StsTask(
-                path.stem, "test", {"test": read_scored_pairs(path, given)}
-            )
+            pairs = read_scored_pairs(path, given)
+            own_tasks[path.stem] = StsTask(path.stem, split="test", subsets={"test": pairs})
 
         # The tasks of a SentEval folder.
         named: tuple[str, ...] = ()
@@ -174,7 +174,7 @@ class StsSuite:
         The key holds everything that the result depends on besides the encoder. Data are
         represented by their digests.
         """
-        # A regressor depends on the other splits of a task too, as it is trained on them.
+        # A regressor is trained on the other splits of a task, so it depends on these too.
         splits = {self.split}
         if setting.regressor:
             splits.add("all")
@@ -293,7 +293,7 @@ def evaluate_sts(
         results[name] = result
     settings = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     figures = _speed_figures(len(sentences), seconds)
-    return SuiteResult("sts", settings, results, missing, figures, scored)
+    return SuiteResult("sts", settings, results, missing, figures, examples=scored)
 
 
 def _why_undefined(subsets: Mapping[str, SubsetPairs]) -> str:

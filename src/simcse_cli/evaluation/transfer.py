@@ -110,7 +110,7 @@ class TransferSuite:
             "version": _RESULT_VERSION,
             "probe": self.probe.value,
             "settings": asdict(probe.PROBE_SETTINGS[self.protocol]),
-            "data": task.digest,  # of the texts, the labels and the parts
+            "data": task.digest,  # of the texts, the labels and the rows of each split
         }
 
         # With a result that is kept, nothing is encoded and no probe is run.
@@ -176,7 +176,7 @@ def evaluate_transfer(
     cache: EvaluationCache | None = None,
     progress: Progress = SILENT,
 ) -> SuiteResult:
-    """Score an encoder on transfer tasks; vectors that are the one-hot labels score 1.
+    """Score an encoder on transfer tasks; one-hot vectors of the labels score 1.
 
     ``encode`` is called once per task with its distinct sentences. The probe ``sklearn`` takes only
     the number of outer folds from the protocol. A second call with the same ``cache`` only does
@@ -201,13 +201,13 @@ def evaluate_transfer(
     settings = {"protocol": suite.protocol.value, "probe": suite.probe.value}
     dev = [task.extra["dev_accuracy"] for task in results.values() if task]
     figures = {"average_dev": mean_and_deviation(dev)[0], "seconds": seconds}
-    return SuiteResult("transfer", settings, results, missing, figures, predictions)
+    return SuiteResult("transfer", settings, results, missing, figures, examples=predictions)
 
 
 def outer_splits(
     task: TransferTask, settings: probe.ProbeSettings
 ) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task, and its dev rows, or None if it has no dev set.
+    """Return the outer splits of a task, and its dev rows, which are None without a dev set.
 
     Raise DataError if a class has too few examples for the folds, or if there are too few training
     examples to hold some out for early stopping.

@@ -120,10 +120,11 @@ def staging_folder(target: Path) -> Iterator[Path]:
 
 
 def publish(complete: Path, target: Path, folder: Path) -> None:
-    """Move ``complete``, a file in ``folder``, to ``target``, and its companions beside the target.
+    """Move the file ``complete`` to ``target``, and its companions beside the target.
 
     The companions are the other files in ``folder``. They are moved first, after an earlier target
-    has been removed, so that no target ever has the companions of another one.
+    has been removed, so that no target ever has the companions of another one. A ``complete`` file
+    outside the folder must be on disk already.
     """
     # Write everything to disk first, so that no name ever leads to missing bytes.
     fsync_tree(folder)

@@ -19,6 +19,7 @@ from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import require_file
 
 _NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+# The files in a setting that may join several names by ``+``.
 _FILES = re.compile(r"(?:^|\+)\s*([^:+]+\.py)(?=:[A-Za-z_])")
 _MODULE_PREFIX = "simcse_user_"
 _KEYS = ("objective", "augment", "method")
@@ -38,7 +39,7 @@ def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: st
     """
     for key in _KEYS:
         value = values.get(key)
-        # A list would become a text, too, when an option takes it.
+        # A recipe may hold a list, which becomes a text when an option takes it.
         if names_code(str(value)) and typed.get(key) != value:
             raise ConfigError(
                 f"{place}: {key} names code, {value}, which is run only if the command line "

@@ -67,8 +67,8 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             continue
 
         # A Latin letter outside ASCII stands beside ASCII letters, one of another script does not.
-        is_odd = char.isupper() and previous.islower()
-        is_odd |= previous.isalpha() and previous.isascii() is not is_latin
+        is_mixed = previous.isalpha() and (previous.isascii() != is_latin)
+        is_odd = is_mixed or (char.isupper() and previous.islower())
         if char.isalpha():
             is_plausible = unicodedata.name(char, "").startswith(scripts) and not is_odd
             n_plausible += is_plausible

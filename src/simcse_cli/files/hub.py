@@ -55,8 +55,9 @@ def hub_failure(
 
 def _is_unknown(cause: BaseException, response: Any) -> bool:
     """Tell whether a repository does not exist or is private; the Hub may answer 401 for both."""
-    if response is None:
+    if response is None:  # an error of the library ``datasets``, which is not imported here
         return type(cause).__name__ == "DatasetNotFoundError"
+    # This 401 is about the token, not about the repository.
     if "Invalid credentials" in response.headers.get("X-Error-Message", ""):
         return False
     return response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND)

@@ -20,7 +20,7 @@ STDIO = "-"
 LARGEST_TEXT = 1 << 28
 """The largest file that is read as a whole, such as JSON, in characters."""
 _REMOTE = re.compile(r"(s3|gs|gcs|abfss?|file)://")
-_REMOTE_BLOCK = 8 << 20  # each is a separate request
+_REMOTE_BLOCK = 8 << 20  # bytes to read in one request
 
 
 def require_file(path: Path | str, *, hint: str | None = None) -> Path:

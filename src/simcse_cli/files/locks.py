@@ -105,7 +105,8 @@ def _lock(path: Path, target: Path) -> int:
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
                 # The previous holder has removed the file meanwhile: close it, and open a new one.
                 continue
-            # The lock is held now. If recording its holder fails, its file must be removed as well.
+            # The lock is held now. If recording its holder fails, its file must be removed, too;
+            # ``remove_locked`` also closes it.
             clean_up.pop_all()
             clean_up.callback(remove_locked, path, lock)
             _record_holder(lock)

@@ -29,7 +29,7 @@ A number of 310 digits, or of 257 hexadecimal ones, has no float value.
 """
 
 _MOST_REPEATED = 100_000
-"""The characters that aliases may repeat in a short YAML text; a longer one has more."""
+"""The characters that aliases may repeat in a short YAML text; a longer text may repeat more."""
 
 # What the YAML parser raises for bad values, such as a number of 5,000 digits or the 31st of June.
 _BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)
@@ -56,8 +56,8 @@ def parse_json(
 ) -> Any:
     """Return the JSON value of a text, with finite numbers and at most ``MAX_DEPTH`` levels.
 
-    ``line`` is the line number if the text is one line of a file. ``lenient`` reads NaN and
-    Infinity, which Python writes although JSON does not have them, as null.
+    ``line`` is the line number if the text is one line of a file. With ``lenient``, NaN and
+    Infinity are read as null: Python writes them, although JSON does not have them.
     """
 
     # Python would also read NaN, Infinity and numbers of any length.
@@ -102,13 +102,13 @@ def parse_yaml(text: str, place: str) -> Any:
     import yaml  # takes time that JSON does not need
 
     try:
-        # Nodes show what the values would be, before ``<<`` and other tags of YAML make them.
+        # The nodes are checked before values are made from them: ``<<`` could make too many.
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is None:
             return None
         check_depth(node, place)
-        if _size(node, known={}) > 10 * len(text) + _MOST_REPEATED:
+        if _size(node, size_by_id={}) > 10 * len(text) + _MOST_REPEATED:
             raise ValueError("its aliases repeat so much that it would not fit in memory")
         value = loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -124,14 +124,14 @@ def parse_yaml(text: str, place: str) -> Any:
     return value
 
 
-def _size(node: Any, known: dict[int, int]) -> int:
-    """Return the characters and the values in a node of YAML; aliased nodes count each time.
+def _size(node: Any, size_by_id: dict[int, int]) -> int:
+    """Return the number of characters and values in a node of YAML; aliased nodes count each time.
 
-    The caller has checked the depth. ``known`` maps the ``id`` of a node to its size, so that each
-    node is visited only once. Raise ValueError for a number of too many digits, and for a key that
-    a mapping has twice.
+    The caller has checked the depth. ``size_by_id`` holds the sizes so far by ``id(node)``, so that
+    each node is visited only once. Raise ValueError for a number of too many digits, and for a key
+    that a mapping has twice.
     """
-    if id(node) not in known:
+    if id(node) not in size_by_id:
         size = 1
         if isinstance(node.value, str):
             size += len(node.value)
@@ -142,8 +142,8 @@ def _size(node: Any, known: dict[int, int]) -> int:
             repeated = [key for key, count in keys.items() if count > 1]
             if repeated:
                 raise ValueError(f"the key {repeated[0][:40]} occurs twice")
-        known[id(node)] = size + sum(_size(part, known) for part in _parts(node))
-    return known[id(node)]
+        size_by_id[id(node)] = size + sum(_size(part, size_by_id) for part in _parts(node))
+    return size_by_id[id(node)]
 
 
 def check_depth(value: Any, place: str, *, hint: str | None = None) -> None:
@@ -204,26 +204,26 @@ def _fit(value: Any, kind: Any, path: str) -> Any:
     """Convert a value to ``kind``, or raise _MisfitError with the path of the wrong part."""
     # ``list[int]`` has the origin ``list`` and the argument ``int``; a plain type has neither.
     origin = get_origin(kind)
-    parts = get_args(kind)
+    arguments = get_args(kind)
 
     # Any value, a union, or one of some constants.
     if kind is Any:
         return value
     if origin in (Union, UnionType):
-        return _fit_any(value, parts, path)
-    if origin is Literal and value in list(parts):
+        return _fit_any(value, arguments, path)
+    if origin is Literal and value in list(arguments):
         return value
 
     # A container, whose parts are converted.
     if is_dataclass(kind) and isinstance(value, dict):
         return _fit_fields(value, kind, path)
     if origin in (list, tuple) and isinstance(value, list):
-        return origin(_fit(item, parts[0], f"{path}[{i}]") for i, item in enumerate(value))
+        return origin(_fit(item, arguments[0], f"{path}[{i}]") for i, item in enumerate(value))
     if (origin or kind) in (dict, Mapping) and isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):  # YAML has other keys as well
                 raise _MisfitError(_within(path, key), "is a key that is no text; put it in quotes")
-        value_kind = parts[1] if parts else Any
+        value_kind = arguments[1] if arguments else Any
         return {key: _fit(item, value_kind, _within(path, key)) for key, item in value.items()}
 
     # A single value.
@@ -317,7 +317,7 @@ def foreign_format(
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
             warnings.filterwarnings("ignore", "Detected pickle protocol")
             yield
-    except DataError as cause:  # about another file that is read meanwhile, which it names
+    except DataError as cause:  # it is about another file, read meanwhile, and names that file
         raise error(cause.message, hint=cause.hint or hint) from cause
     except SimcseError:
         raise

@@ -65,7 +65,7 @@ def info_nce(
         logits = logits.masked_fill(excluded, -torch.inf)
 
     # The other direction has no hard or extra negatives, so it is computed before they are added.
-    backward = own_row_loss(logits.T) if symmetric else None
+    reverse_loss = own_row_loss(logits.T) if symmetric else None
 
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
@@ -81,10 +81,10 @@ def info_nce(
     if extra_negatives is not None:
         extra_logits = similarity_matrix(anchors, extra_negatives, similarity) / temperature
         logits = torch.cat([logits, extra_logits], dim=1)
-    forward = own_row_loss(logits)
-    if backward is None:
-        return forward
-    return (forward + backward) / 2
+    loss = own_row_loss(logits)
+    if reverse_loss is None:
+        return loss
+    return (loss + reverse_loss) / 2
 
 
 def equal_pairs(texts: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ def in_contact() -> Iterator[None]:
 def join_group() -> None:
     """Form a group with the processes that were started together, unless it exists already.
 
-    The process leaves the group at exit, as the group's threads would otherwise abort it.
+    At exit the process leaves the group, whose threads would otherwise abort the process.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
@@ -118,7 +118,7 @@ def join_group() -> None:
         raise ConfigError(
             f"RANK is {rank}, need a number below {n_processes} (WORLD_SIZE)", hint=_HOW_TO_START
         )
-    _number_in("MASTER_PORT", 0)
+    _number_in("MASTER_PORT", 0)  # raises ConfigError if it holds no number
 
     # Only the first meeting has a short limit; later waits may take days.
     backend = "gloo"
@@ -175,9 +175,10 @@ def _leave_group() -> None:
 
 def tell_if_alone(progress: Progress) -> None:
     """Tell the user if ``accelerate launch`` started only one process, as it does without GPUs."""
+    if process_count() > 1 or torch.cuda.is_available():
+        return
     # accelerate always sets the precision, and the port only to start several processes.
-    is_alone = process_count() == 1 and not torch.cuda.is_available()
-    if is_alone and "ACCELERATE_MIXED_PRECISION" in os.environ:
+    if "ACCELERATE_MIXED_PRECISION" in os.environ:
         asked_for_several = "MASTER_PORT" in os.environ
         tell = progress.warn if asked_for_several else progress.info
         tell(

@@ -43,7 +43,7 @@ class CpuConstants(NamedTuple):
 
 
 _TOKENS = {torch.float32: 2048, torch.bfloat16: 2048, torch.int8: 1024}
-CPU_CONSTANTS = {
+CPU_CONSTANTS = {  # bf16, inference_product, product, fused_from, batch_tokens
     "amx": CpuConstants(True, "prepacked", "linear", 192, _TOKENS),
     "avx512_bf16": CpuConstants(True, "prepacked", "numpy", 192, _TOKENS),
     "avx512": CpuConstants(False, "prepacked", "linear", 1024, _TOKENS),

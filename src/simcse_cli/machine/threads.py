@@ -47,8 +47,12 @@ def map_on_cores(
     # Otherwise the caller is one of the workers: ``results`` computes items while it waits.
     _pause_openmp()
     work = _Work(function, items)
-    with _SHARES.lend(threads_each), _helpers(n_workers - 1, threads_each, n_threads) as helpers:
-        helping = [helpers.submit(work.take_all) for _ in range(n_workers - 1)]
+    n_helpers = n_workers - 1
+    with (
+        _SHARES.lend(threads_each),
+        _helpers(n_helpers, n_threads=threads_each, n_threads_after=n_threads) as helpers,
+    ):
+        helping = [helpers.submit(work.take_all) for _ in range(n_helpers)]
         try:
             yield from work.results()
         finally:

@@ -197,7 +197,7 @@ def _with_scores(
     are replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added
     it, and it would be lost. Messages name ``place``; a new index gets the name of ``run_dir``.
     """
-    # The index must have every row of the card's table; its first model is that of this card.
+    # The index must have every row of the card's table; the first model in the index is this one.
     values = checked(parse_yaml(front, place), _Entries, place)
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     this_model = models[0] if models else {"name": run_dir.resolve().name}
@@ -481,7 +481,7 @@ def _settings(record: RunRecord) -> str:
         is_notable = key in _ALWAYS_SHOWN or value != defaults.get(key)
         if is_notable and key not in _NOT_SHOWN:
             shown[key] = value
-    # A path is cut to its last part, as its folders belong to this machine. Hub names stay whole.
+    # A path is cut to its last part: its folders belong to this machine. Hub names stay whole.
     shown["model"] = record.model if record.base.get("name") else Path(record.model).name
     for key in (*_PATH_SETTINGS, *_MODEL_SETTINGS):
         names: list[str] = []

@@ -324,8 +324,9 @@ def _load_head(
 
     If the files lack that head, return a random one with ``force``, else raise CheckpointError.
     """
-    is_recorded = source.record.pooler is pooler and source.record.head_use is HeadUse.KEPT
-    if not POOLERS[pooler].has_head and not is_recorded:
+    record = source.record
+    record_has_head = record.pooler is pooler and record.head_use is HeadUse.KEPT
+    if not POOLERS[pooler].has_head and not record_has_head:
         return None
     width = modules.backbone.config.hidden_size
     if token_cnn is not None:
@@ -378,11 +379,13 @@ def _require_sound_weights(encoder: SentenceEncoder, folder: Path) -> None:
     zero.
     """
     for name, weight in encoder.named_parameters():
-        # Outside the backbone are the head and the convolutions.
-        forbids_zeros = name.endswith("word_embeddings.weight") or not name.startswith("backbone.")
         if weight.ndim == 1:
             forbids_zeros = name.endswith("weight")  # of a norm
-        # A sum is twice as fast, but may overflow although every value is finite.
+        else:
+            is_of_words = name.endswith("word_embeddings.weight")
+            # Outside the backbone are the head and the convolutions.
+            forbids_zeros = is_of_words or not name.startswith("backbone.")
+        # To check the sum is twice as fast, but it may overflow although every value is finite.
         if not (weight.sum().isfinite() or weight.isfinite().all()):
             problem = "not finite"
         elif forbids_zeros and not weight.any():
@@ -398,8 +401,8 @@ def _require_sound_weights(encoder: SentenceEncoder, folder: Path) -> None:
 def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> ReadyEncoder:
     """Return an encoder for encoding only, as the options say.
 
-    A warning tells the user of a run that is not complete, and a hint where bfloat16 would be
-    faster, or where it is slower than float32.
+    The user gets a warning if the run is not complete, and a hint if float32 was chosen where
+    bfloat16 would be faster, or bfloat16 where it is slower.
     """
     name = pinned(name, options.revision)
     model = load_encoder(
@@ -432,10 +435,11 @@ def load_for_encoding(name: str, options: LoadOptions, progress: Progress) -> Re
 
 
 def _max_length(source: ModelFiles, modules: _Modules) -> int:
-    """Return how many sub-words of a text the model reads at most, as sentence-transformers does.
+    """Return how many sub-words of a text the model reads at most.
 
-    The limit is the recorded length. If none is recorded, it is the smaller one of the limits in
-    the tokenizer and in the configuration. It never exceeds the number of positions.
+    As in sentence-transformers, the limit is the recorded length. If none is recorded, it is the
+    smaller one of the limits in the tokenizer and in the configuration. It never exceeds the number
+    of positions.
     """
     limit = _most_tokens(modules)
     recorded = source.record.max_length

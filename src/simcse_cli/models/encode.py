@@ -90,16 +90,17 @@ class ReadyEncoder:
 
     @property
     def query_prompt(self) -> str:
-        """The prompt for queries of a search: that of the user, else the model's for queries."""
+        """The prompt of search queries: the user's, else the model's for these, else ``prompt``."""
         return _prompt(self.model, self.use, "query")
 
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched.
 
         ``chosen`` is a text or the name of a prompt of the model; None stands for the model's
-        prompt for documents.
+        prompt for documents, else its default prompt.
         """
         if chosen is None:
+            # PLAIN, because the prompt of ``self.use`` is for queries.
             return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
         return self.find_prompt(chosen)
 
@@ -179,7 +180,7 @@ class ReadyEncoder:
 
     def unknown_texts(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of the texts in which the model knows no sub-word."""
-        return _Texts.read(self.model, texts, self.prompt, self.use.long, None).unknown
+        return _Texts.read(self.model, texts, self.prompt, self.use.long, max_length=None).unknown
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
@@ -376,13 +377,13 @@ class _Texts:
         rows = tokens.ids(texts, limit)
         # Texts beyond the limit get windows, or the user is warned of them. A caller that asks for
         # a lower limit than the model's own gets no warning.
-        too_long: dict[int, list[int]] = {}
+        uncut_by_position: dict[int, list[int]] = {}
         if has_windows or limit == tokens.max_length:
-            too_long = tokens.longer_than(limit, texts, rows)
+            uncut_by_position = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
         if not has_windows:
-            return cls(frame, pieces, list(too_long), tokens.without_known(rows, frame))
-        for position, ids in too_long.items():
+            return cls(frame, pieces, list(uncut_by_position), tokens.without_known(rows, frame))
+        for position, ids in uncut_by_position.items():
             rows[position] = ids
             pieces[position] = in_windows(ids, frame, limit)
         return cls(frame, pieces, [], tokens.without_known(rows, frame))

@@ -81,8 +81,8 @@ class SentenceEncoder(nn.Module):
         matmul_dtype: type of packed matrix products; None for the type of autocast if that is on,
             else of the weights.
         packs_anywhere: whether rows are packed on GPUs too.
-        flash: the flash attention of training, or None. Flash attention takes no float32, in which
-            a model is evaluated while it is trained.
+        flash: the flash attention of training, or None. Evaluation does not use it, because it is
+            in float32, which flash attention does not take.
         trains_padded: whether training takes padded rows even where they could be packed.
         reads_padding: whether states depend on padding, so that ``encode`` puts only texts of one
             length into a batch.
@@ -445,7 +445,8 @@ class SentenceEncoder(nn.Module):
         lengths = [template.n_of_sentence(row) for row in rows]
         distinct = sorted(set(lengths))
 
-        # The template once for each n, with a gap of n positions in the place of the sentence.
+        # The template once for each n, with a gap of n positions in the place of the sentence. The
+        # rows have one length, so they keep their order when they are packed.
         packed = self.with_movable_positions()
         (empty_row,) = template.around(self.tokens.ids([""], limit=None))
         empty_rows = [empty_row] * len(distinct)

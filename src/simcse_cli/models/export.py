@@ -69,9 +69,9 @@ PROBE_TOLERANCE = 1e-5
 FOLLOWED_VERSION = 6
 """The major version of sentence-transformers whose vectors an export must reproduce."""
 _ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
-"""The module that sentence-transformers would need for the pooler ``mask``."""
+"""A module that sentence-transformers does not have; it stands for the pooler ``mask``."""
 
-PROBE_COSINE = 0.9  # the least that vectors of 8-bit graphs must have with those of this toolkit
+PROBE_COSINE = 0.9  # the least cosine between the vectors by an 8-bit graph and by this toolkit
 _QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
 
@@ -86,7 +86,7 @@ def atomic_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
         raise OutputError(
             f"{target} exists already", hint="choose another folder, or overwrite it with --force"
         )
-    # A lock inside the target would be moved away with it.
+    # The lock lies beside the target; inside, it would be moved away with it.
     lock = sole_writer(target.with_name(f"{target.name}.folder"), target)
     with lock, writing(target), staging_folder(target) as temporary:
         yield temporary
@@ -120,9 +120,9 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 
 
 def _require_model_files_only(target: Path) -> None:
-    """Raise OutputError for a folder that holds more than a model.
+    """Raise OutputError unless a target is missing or a folder that holds only a model.
 
-    Replacing such a folder would delete the other files, too.
+    Replacing another folder would delete its other files, too.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise OutputError(
@@ -165,7 +165,7 @@ def _write_module(
 ) -> None:
     """Write a module of sentence-transformers.
 
-    Its configuration goes to ``path``, and its weights go beside it.
+    Its configuration goes to ``path``. Its weights go beside it, with ``prefix`` before each name.
     """
     path.parent.mkdir()
     write_json(path, config)
@@ -256,8 +256,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
         for i, (part, kind) in enumerate(modules)
     ]
     if not has_pooling:
-        # Without any list, sentence-transformers would silently pool by the mean. It stops at a
-        # module that it does not know.
+        # A module that sentence-transformers does not know makes it refuse the folder. Without
+        # ``modules.json``, it would silently pool by the mean.
         listing.append({"idx": len(listing), "name": "mask", "path": "", "type": _ONLY_HERE})
     write_json(folder / "modules.json", listing)
     settings: _Entries = {"prompts": record.prompts, "similarity_fn_name": record.similarity}
@@ -345,11 +345,11 @@ def save_encoder(
     """Write a model folder that this toolkit, ``AutoModel`` and ``SentenceTransformer`` load.
 
     The transformer keeps its precision, and LoRA is merged into its weights. A train-only head is
-    saved as the architecture's own pooler. But the folder records a pooler that does not use this
-    head, ``cls_before_pooler`` in place of ``cls``, so that nobody evaluates with it by accident.
+    saved, but the folder records the pooler without a head, ``cls_before_pooler`` in place of
+    ``cls``, so that nobody evaluates with the head by accident.
 
-    With ``keep_adapter``, the LoRA adapter is saved in place of the transformer; with ``mlm_head``,
-    the transformer and this head are saved as a masked language model. The folder appears complete
+    With ``keep_adapter``, the LoRA adapter is saved in place of the transformer. With ``mlm_head``,
+    the transformer and the masked-LM head are saved as one model. The folder appears complete
     or not at all; before that, ``check`` is called with a complete temporary folder. ``facts`` are
     further entries of ``simcse.json``, and ``card`` is the model card. Each of the ``backends``
     gets a graph and, with ``quantize``, a second graph in 8-bit integers.
@@ -440,7 +440,7 @@ def export_model(
 
 
 def _choose_card(source_card: Path, target: Path, name: str, progress: Progress) -> bytes | None:
-    """Return the card to write: an edited one of the target, else the model's, or None."""
+    """Return the card to write: the target's if a user has edited it, else the source's, if any."""
     card = source_card.read_bytes() if source_card.is_file() else None
     present = target / CARD_FILE
     if not present.is_file() or sha256_file(present) == _facts_of(target).get("card_sha256"):
@@ -509,6 +509,7 @@ def _plain_pass(
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         states_of = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
         states_of |= {name: (run(ids, mask),) for name, run in graphs.items()}
+        # The pooler of an adapter's base model is not the head that was saved with the adapter.
         auto_headed = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
         by_loader: dict[str, Floats32] = {}
         for loader, states in states_of.items():
@@ -555,7 +556,7 @@ def _vector_of_states(
 def _vectors_by_sentence_transformers(
     files: ModelFiles, sentences: Sequence[str]
 ) -> Floats32 | None:
-    """Return vectors by ``SentenceTransformer``, encoded one at a time, so without padding.
+    """Return vectors by ``SentenceTransformer``; each sentence is encoded alone, without padding.
 
     The result is None if the package is not installed, cannot find the base model of an adapter,
     wants a processor for more than text, or lacks the pooler (``mask``).
@@ -586,7 +587,7 @@ def can_load_offline(base: str | None) -> bool:
 
 
 def probe_vectors(encoder: SentenceEncoder) -> Floats32:
-    """Return the vectors ``(4, D)`` of the probe sentences, which differ much from each other."""
+    """Return the vectors ``(4, D)`` of the probe sentences, texts that differ much."""
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=False)
 
 
@@ -633,7 +634,7 @@ def verify_export(
     for a loader that was not tried, and the least cosine for a graph of 8-bit integers. The result
     is also written to ``simcse.json``. A difference above 1e-5, relative to the largest component
     if that exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the
-    folder in messages. ``source`` holds the vectors of the model before it was exported.
+    folder in messages. ``source`` holds vectors of the model from before its export.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)

@@ -1,8 +1,8 @@
 """Open a model folder for encoding only, without the modelling code of transformers.
 
 Importing that code takes longer than all the rest of encoding a few sentences. For a plain encoder
-of the BERT family in one safetensors file, the packed forward pass needs only its tensors, called
-as in transformers; a plain fast tokenizer is read by the library ``tokenizers`` alone. For
+of the BERT family in one safetensors file, the packed forward pass needs only its tensors, under
+the names of transformers; a plain fast tokenizer is read by the library ``tokenizers`` alone. For
 everything else, and in case of doubt, the functions here return None. Then transformers loads the
 folder, and reports what is wrong with it.
 """
@@ -133,7 +133,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     # BERT pads with token 0, RoBERTa with token 1; another id is left to transformers.
     if config["pad_token_id"] not in (0, 1):
         return None
-    # Read all tensors. In the file of a larger model, those of the encoder start with the prefix.
+    # Read all tensors. In the file of a larger model, the encoder's have names with the prefix.
     try:
         n_heads = config["num_attention_heads"]
         if n_heads < 1 or config["hidden_size"] % n_heads:
@@ -215,7 +215,7 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         empty = torch.empty(n_rows, width, device="meta")
         module = nn.Embedding.from_pretrained(empty, freeze=False)  # type: ignore[no-untyped-call]
         backbone.put(f"embeddings.{table}", module)
-    backbone.get_submodule("embeddings").padding_idx = config.pad_token_id
+    backbone.get_submodule("embeddings").padding_idx = config.pad_token_id  # for positions
     backbone.put(EMBEDDING_NORM, _empty_part("embedding_norm", config))
     backbone.put(EMBEDDING_DROPOUT, _empty_part("embedding_dropout", config))
     architecture = ARCHITECTURES[config.model_type]
@@ -321,7 +321,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
         if takes_more or not token.get("special"):
             return False
 
-    # tokenizer.json and the settings must name the same tokens.
+    # The settings must give these tokens, and no others, a role such as ``cls_token``.
     named: set[str | None] = set()
     for name, token in settings.items():
         if name.endswith("_token") and not name.startswith("add_"):
@@ -338,7 +338,7 @@ def _is_plain_bert(settings: _Entries, content: _Entries, tokenizer: Tokenizer) 
     model = content.get("model", {})
     start = tokenizer.token_to_id(_text(settings.get("cls_token", "[CLS]")) or "")
     end = tokenizer.token_to_id(_text(settings.get("sep_token", "[SEP]")) or "")
-    one_word = tokenizer.encode("a").ids
+    framed_word = tokenizer.encode("a").ids  # must be [CLS] a [SEP]
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -353,5 +353,5 @@ def _is_plain_bert(settings: _Entries, content: _Entries, tokenizer: Tokenizer) 
         and model.get("unk_token") == _text(settings.get("unk_token", "[UNK]"))
         and model.get("continuing_subword_prefix") == "##"
         and model.get("max_input_chars_per_word", 100) == 100
-        and (len(one_word), one_word[0], one_word[-1]) == (3, start, end)
+        and (len(framed_word), framed_word[0], framed_word[-1]) == (3, start, end)
     )

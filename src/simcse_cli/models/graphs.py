@@ -38,7 +38,7 @@ GRAPH_FILES = {
 }
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OUTPUT = "last_hidden_state"
-_OPSET = 18  # the least of the exporter; ONNX Runtime since 1.14
+_OPSET = 18  # the oldest that the exporter writes; ONNX Runtime reads it since 1.14
 _LARGEST_FILE = 2_000_000_000  # bytes in one ONNX file
 _EXAMPLE = [[5, 6, 7], [5, 6, 7, 8, 9]]
 
@@ -102,7 +102,7 @@ def write_graphs(
             f"--backend: the weights of {name} do not go into one file of 2 GB", hint=hint
         )
 
-    # The ONNX graph comes first, as all others are made from it.
+    # The ONNX graph comes first, because all others are made from it.
     target = folder / GRAPH_FILES["onnx"]
     target.parent.mkdir()
     try:

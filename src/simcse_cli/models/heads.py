@@ -64,7 +64,7 @@ class GlobalBatchNorm(nn.Module):
             return functional.batch_norm(
                 rows, None, None, self.weight, self.bias, training=True, eps=_EPSILON
             )
-        # In 16 bits, as autocast gives them, the counts and the sums would be rounded.
+        # In the 16-bit types of autocast, the counts and the sums would be rounded.
         rows = wide(rows)
         count = sum_over_processes(rows.new_full((), len(rows)))
         mean = sum_over_processes(rows.sum(dim=0)) / count

@@ -64,7 +64,7 @@ class MaskTemplate:
         self._space = prefix[len(prefix.rstrip()) :]
         self._n_first, self._n_last = tokens.frame(prompt="", limit=NO_LIMIT)
 
-        # Special sub-words stand around the row, not around each side.
+        # Special sub-words stand around the whole row, so they are removed from each side.
         sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
         self._before, self._after = (
             side[self._n_first : len(side) - self._n_last] for side in sides

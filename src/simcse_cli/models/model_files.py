@@ -21,8 +21,8 @@ _MOST_LAYERS = 1_000
 _LAYER_KEYS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
 _ROW_KEYS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
 _WIDTH_KEYS = ("hidden_size", "d_model", "dim", "n_embd")
-# The smallest weights in use have two bits. The surplus is for what needs no weights in the folder;
-# that many numbers fit into any memory.
+# The smallest weights in use have two bits, so a byte holds at most four. The surplus allows for
+# numbers without weights in the folder; any memory has room for that many.
 _MOST_NUMBERS_IN_A_BYTE = 4
 _LARGEST_SURPLUS = 100_000_000
 
@@ -56,8 +56,8 @@ class ModelFiles:
 def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
     """Find the folders of a model, check them, and read its record.
 
-    An adapter folder without a record has that of its base model. This model is fetched only for an
-    adapter that is named by its own name on the Hub.
+    An adapter folder without a record has the record of its base model. The base model is fetched
+    only if ``name`` is the name of an adapter on the Hub, not a folder.
     """
     named = resolve_model(name, progress)
     hint = "the files may be incomplete or corrupt: copy or download them again"
@@ -76,7 +76,8 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         named_record = base_record = read_record(base, progress)
         if base != named:
             named_record = read_record(named, progress)
-        # The name of a published checkpoint may be that of its folder in the Hub's cache alone.
+        # A published checkpoint is known by its name. In the Hub's cache, only the folder above
+        # ``snapshots`` has this name.
         own_folder = base
         if commit_of(base) is not None:
             own_folder = base.parents[1]
@@ -160,7 +161,7 @@ def _find_base(folder: Path, called: str, progress: Progress, may_fetch: bool) -
 
 def _require_safe_paths(folder: Path) -> None:
     """Refuse a folder that holds a pipe or a device, or whose index names a file outside it."""
-    # A module may have a folder at any depth; ``rglob`` follows no link to a folder.
+    # A module may have a folder at any depth. ``rglob`` follows no link to a folder; ``*/*`` does.
     for path in (*folder.rglob("*"), *folder.glob("*/*")):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise CheckpointError(
@@ -185,7 +186,7 @@ def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
 
 
 def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
-    """Refuse a number of layers, rows or columns that goes far beyond ``n_bytes`` of weights."""
+    """Refuse more than ``_MOST_LAYERS``, and rows or columns far beyond ``n_bytes`` of weights."""
     widths = map(config.get, _WIDTH_KEYS)
     width = next((value for value in widths if type(value) is int), 1)
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS

@@ -85,7 +85,7 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_POOLERS = {"cls": Pooler.CLS_BEFORE_POOLER, "mean": Pooler.AVG}  # of the last layer, by mode
+_POOLER_OF_MODE = {"cls": Pooler.CLS_BEFORE_POOLER, "mean": Pooler.AVG}  # of the last layer
 _WIDTHS = ("word_embedding_dimension", "embedding_dimension")
 _INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
 _HAS_TANH = {
@@ -268,7 +268,7 @@ def _read_transformer(folder: Path) -> _Entries:
     """Return the length and the casing of a Transformer module, as fields of the record."""
     path, config = _transformer_settings(folder)
     _require_known(config, path, *_TRANSFORMER_ENTRIES, *_ARGUMENTS, *_WITHOUT_EFFECT)
-    # Arguments for classes of transformers, which this toolkit does not follow.
+    # This toolkit does not follow arguments for classes of transformers.
     for name in _ARGUMENTS:
         values = checked(config.get(name) or {}, _Entries, f"{path}: {name}")
         keys = [key for key in values if key != "trust_remote_code"]
@@ -321,16 +321,17 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
     path = folder / "config.json"
     config = read_json(path, _Entries)
     _require_known(config, path, "pooling_mode", *_POOLING_FLAGS, "include_prompt", *_WIDTHS)
-    # A file names its mode or sets a flag for it; a name takes precedence. A list may hold several.
+    # A file names one mode or a list of modes, or sets a flag for each; names take precedence.
     flagged = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)]
     modes: Any = config.get("pooling_mode", flagged or "mean")
     if not isinstance(modes, list):
         modes = [modes]
-    if len(modes) != 1 or modes[0] not in list(_POOLERS):
+    # A list, because the value may be a dict or a list, which no dict can look up.
+    if len(modes) != 1 or modes[0] not in list(_POOLER_OF_MODE):
         raise _refusal(
             path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
         )
-    return _POOLERS[modes[0]], bool(config.get("include_prompt", True))
+    return _POOLER_OF_MODE[modes[0]], bool(config.get("include_prompt", True))
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
@@ -339,7 +340,7 @@ def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:
     The embedding output is layer 0.
     """
     weights = torch.zeros(n_layers + 1)
-    for layer in POOLERS[pooler].layers:  # in a model of one layer, 1 and -1 are the same
+    for layer in POOLERS[pooler].layers:  # 1 and -1 may be the same layer, which then counts twice
         weights[layer] += 1.0
     return weights
 

@@ -45,7 +45,7 @@ def read_matrix(path: Path | str) -> Array:
             "numbers",
             hint=_FORMATS_HINT,
         )
-    # A damaged file may hold only zeros. It is read in blocks, as it may be larger than the memory.
+    # A damaged file may hold only zeros. A file larger than the memory can be read only in blocks.
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         starts = range(0, len(matrix), _BLOCK)
         is_zero = not any(matrix[start : start + _BLOCK].any() for start in starts)

@@ -39,7 +39,7 @@ _DROPOUT_KEYS = (
 _LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 _LAYER_NUMBER = re.compile(r"\.\d+\.")
-# Architectures whose states depend on padding, some of them for longer texts alone.
+# Architectures whose states depend on padding, some of them only in longer texts.
 _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TEXT_PROCESSOR = "AutoTokenizer"
@@ -50,7 +50,7 @@ _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPN
 def _transformers() -> ModuleType:
     import transformers
 
-    # Threads that read one tensor each make loading a fifth slower, as the files are mapped.
+    # Threads that read one tensor each make loading a fifth slower, because the files are mapped.
     os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
     return transformers
 
@@ -113,8 +113,8 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
 def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> None:
     """Refuse files that hold layers beyond those that config.json counts.
 
-    ``unused`` names the weights that have no place in the transformer. One that has a place in
-    layer 0 belongs to such a layer.
+    ``unused`` names the weights that have no place in the transformer. A weight belongs to such
+    a layer if layer 0 has a weight of the same name.
     """
     names = set(backbone.state_dict())
     for key in sorted(unused):
@@ -268,8 +268,8 @@ def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
     The text has ``length`` sub-words. This puts the model into evaluation mode.
     """
     config = backbone.config
-    # The ids start at 5, as the first ids are those of special tokens in most vocabularies. The
-    # remainder keeps them inside a tiny vocabulary.
+    # The ids start at 5, because most vocabularies begin with the special tokens. The remainder
+    # keeps them inside a tiny vocabulary.
     words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
     mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
@@ -413,7 +413,7 @@ class MlmHead(nn.Module):
             folder, output_loading_info=True, **FROM_FOLDER
         )
         prefix, head = _head_of(model)
-        # The files may lack the decoder, whose matrix is then the embedding, but no other weight.
+        # Of the head, only the decoder may be missing: its matrix is then the embedding.
         for key in info["missing_keys"]:
             if key.startswith(f"{prefix}.") and "decoder" not in key:
                 return False

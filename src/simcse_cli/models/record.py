@@ -66,7 +66,7 @@ class ModelRecord:
     def to_json(self, **extra: Any) -> dict[str, Any]:
         """Return the content of ``simcse.json``: the record and further facts about the model.
 
-        Prompts, similarity and ``truncate_dim`` are left out, as they are in a file that
+        Prompts, similarity and ``truncate_dim`` are left out, because they are in a file that
         sentence-transformers reads.
         """
         left_out = {
@@ -108,7 +108,7 @@ def record_by_name(name: str) -> ModelRecord:
 
     These checkpoints hold no record. For any other name, the result has no pooler.
     """
-    # This comes first, as these names contain "sup-simcse" as well.
+    # This comes first, because these names contain "sup-simcse" as well.
     if "unsup-simcse" in name.lower():
         return ModelRecord(
             Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)"

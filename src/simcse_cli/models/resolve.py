@@ -82,7 +82,7 @@ def resolve_model(name: str | Path, progress: Progress = SILENT, *, may_fetch: b
 
     ``name`` is a run folder (for its ``model/``), a model folder, a Hub name or an alias. The last
     two may end in ``@REVISION``: a branch, a tag or a commit. Without ``may_fetch``, a model of the
-    Hub must be in the local cache; only files that it lacks there are fetched.
+    Hub must be in the local cache; if a part of its files is missing there, this part is fetched.
     """
     if not str(name).strip():
         raise CheckpointError(
@@ -200,10 +200,10 @@ def _download(hub_name: str, revision: str | None, progress: Progress, may_fetch
             )
         if not is_cached and not constants.HF_HUB_OFFLINE:
             progress.info(f"fetching {called} from the Hugging Face Hub")
-        # Weights in PyTorch's format are fetched only where there are none as safetensors.
-        before = {*blobs.glob("*")}
+        blobs_before = {*blobs.glob("*")}
         fetch = partial(snapshot_download, hub_name, revision=revision)
         folder = Path(fetch(allow_patterns=_HUB_FILES))
+        # Weights in PyTorch's format are fetched only where there are none as safetensors.
         if missing := _older_weights(folder):
             folder = Path(fetch(allow_patterns=[*_HUB_FILES, *missing]))
     except HFValidationError as error:
@@ -215,7 +215,7 @@ def _download(hub_name: str, revision: str | None, progress: Progress, may_fetch
     except Exception as error:  # the client passes on errors of several libraries
         raise _not_fetched(error, hub_name, revision) from error
     # Files that are new in the cache must have the digests that the Hub names.
-    for blob in {*blobs.glob("*")} - before:
+    for blob in {*blobs.glob("*")} - blobs_before:
         _check_digest(blob, called)
     return folder
 

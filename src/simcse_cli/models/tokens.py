@@ -115,7 +115,7 @@ class Tokens:
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token; 0 if the tokenizer has none, as padding is masked anyway.
+        """Id of the padding token; 0 if there is none, because padding is masked anyway.
 
         An empty text becomes this token if the tokenizer adds no special tokens.
         """
@@ -157,7 +157,7 @@ class Tokens:
     def _rust_tokenizer(self, limit: int | None) -> Tokenizer | None:
         """Return a private copy of the Rust tokenizer, or None for a slow tokenizer.
 
-        The copy is private because the truncation state of the original is global.
+        The copy is private because all users of the original share its truncation.
         """
         if not getattr(self.tokenizer, "is_fast", False):
             return None
@@ -224,16 +224,19 @@ class Tokens:
 
     @functools.cached_property
     def _ids_of_unknown(self) -> frozenset[int]:
-        """The ids of a text in which nothing is known; none if no token stands for the unknown."""
+        """All ids that a text may have if none of its sub-words is known.
+
+        There are none if the tokenizer has no token that stands for unknown sub-words alone.
+        """
         unknown_id = self.tokenizer.unk_token_id
         (empty_row,) = self.ids([""], limit=None)
-        # Some tokenizers take the end token for it, which stands in an empty text as well.
+        # Some tokenizers give unknown sub-words the end token, which an empty text has as well.
         if unknown_id is None or unknown_id in empty_row:
             return frozenset()
         return frozenset([unknown_id, *empty_row])
 
     def without_known(self, rows: Sequence[list[int]], frame: tuple[int, int]) -> list[int]:
-        """Return the positions of the rows with sub-words of which none is known.
+        """Return the positions of the rows whose texts have sub-words, but none that is known.
 
         ``frame`` tells how many tokens stand before and after each text; zeros without a prompt.
         """

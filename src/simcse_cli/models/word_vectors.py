@@ -99,7 +99,7 @@ class WordVectors:
                 # Without a header, the first line gives the dimension.
                 dim = dim or n_values
                 word = line.partition(b" ")[0]
-                # A word with spaces is skipped, as no token equals it; any other line is an error.
+                # No token equals a word with spaces, so it is skipped; any other line is an error.
                 if n_values != dim or not dim:
                     self._check_spaced_word(line, line_number, dim)
                     continue
@@ -113,7 +113,7 @@ class WordVectors:
         # Refuse a file that is empty or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
-        n_words = line_number - n_blank - 1  # after a header
+        n_words = line_number - n_blank - 1  # without the header; n_announced is 0 if there is none
         if n_words < n_announced:
             raise DataError(
                 f"{self.path} ends after {n_words:,} of the {n_announced:,} words that its "

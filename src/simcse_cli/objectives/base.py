@@ -93,7 +93,7 @@ class Batch:
 
         A sentence that is its own positive counts as one text, a triplet as three.
         """
-        # ``texts`` may have more than the encoder reads.
+        # ``texts`` may have more views than the encoder reads.
         n_views = len(self.rows) // self.n_examples
         return sum(len(set(views[:n_views])) for views in self.texts)
 
@@ -151,10 +151,10 @@ class Objective(nn.Module, ABC):
     There is one subclass for each method, with a dataclass of its ``Options``.
 
     The training loop asks for the ``examples`` of an epoch, and makes batches of them by
-    ``collate``. This runs in a thread, with a generator that depends on the seed and the step
-    alone. Then the loop calls ``forward`` on a batch, which is ``encode`` followed by ``losses``.
-    ``encode`` treats each row by itself, so it can be done in chunks; ``losses`` needs the whole
-    batch.
+    ``collate``. Both run in a thread, with generators that depend on the seed, the step and the
+    process alone. Then the loop calls ``forward`` on a batch, which is ``encode`` followed by
+    ``losses``. ``encode`` treats each row by itself, so it can be done in chunks; ``losses`` needs
+    the whole batch.
     """
 
     name: ClassVar[str]  # a class in a user's file has the name FILE.py:CLASS
@@ -164,7 +164,7 @@ class Objective(nn.Module, ABC):
     rows_are_examples: ClassVar[bool] = False  # else examples are made from all rows together
     n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
-    needs_teacher: ClassVar[bool] = False  # all of the loss, or a part of it, is learnt from one
+    needs_teacher: ClassVar[bool] = False  # the loss, or a part of it, reads a teacher's vectors
     needs_two_rows: bool = False  # a batch of one row has no loss
     defaults: ClassVar[Mapping[str, Any]] = {}  # training defaults that the method changes
 

@@ -25,7 +25,7 @@ TensionExample = tuple[str, str, bool]
 
 
 class TensionPairs(Sequence[TensionExample]):
-    """The pairs of an epoch, made when they are asked for.
+    """The pairs of an epoch; the texts of a pair are looked up when it is asked for.
 
     A pair has a left sentence, a right sentence, and a flag: true if they are the same sentence.
     """
@@ -34,15 +34,15 @@ class TensionPairs(Sequence[TensionExample]):
         self, sentences: Sequence[str], n_negatives: int, generator: np.random.Generator
     ) -> None:
         self._sentences = sentences
-        self._pairs = sample_tension_pairs(
+        self._columns = sample_tension_pairs(
             len(sentences), n_negatives=n_negatives, generator=generator
         )
 
     def __len__(self) -> int:
-        return len(self._pairs[0])
+        return len(self._columns[0])
 
     def __getitem__(self, index: Any) -> Any:
-        left, right, is_positive = (column[index] for column in self._pairs)
+        left, right, is_positive = (column[index] for column in self._columns)
         return self._sentences[left], self._sentences[right], bool(is_positive)
 
 

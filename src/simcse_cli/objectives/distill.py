@@ -67,13 +67,13 @@ class Distill(Objective):
         # The teacher's vectors ``(N, C, D)`` are for the rows of all processes and for all columns.
         # ``first`` is the first row of this process, and column 0 has the anchors.
         first = batch.extra["first"]
-        teacher = batch.extra["teacher"][first : first + len(vectors), 0]
+        targets = batch.extra["teacher"][first : first + len(vectors), 0]
         mapped = vectors
         if self.map is not None:
             with no_autocast(vectors.device):
                 mapped = self.map(vectors)
         if self.options.match is DistillTarget.MSE:
-            losses = (mapped - teacher).square().mean(dim=1)
+            losses = (mapped - targets).square().mean(dim=1)
         else:
-            losses = 1 - functional.cosine_similarity(l2_normalize(mapped), teacher)
+            losses = 1 - functional.cosine_similarity(l2_normalize(mapped), targets)
         return {"distance": mean_over_processes(losses)}, {}

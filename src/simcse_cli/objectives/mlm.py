@@ -138,7 +138,7 @@ class MlmTerm(nn.Module):
         tokens ``(T, H)`` with the position ``starts`` ``(R,)`` of each row's first token.
         ``labels`` has one list for each row: the original id where a token was chosen, else -100.
         To save time, only chosen tokens pass through the head: ``(M, H)`` to ``(M, V)``. For the
-        same reason the head keeps to autocast: its last product is one of the largest of a step.
+        same reason the head runs under autocast: its last product is one of the largest of a step.
         """
         # Lay padded rows end to end, so that both forms are indexed in one way: row r then starts
         # at token r * L.

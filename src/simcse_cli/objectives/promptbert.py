@@ -115,14 +115,14 @@ class Promptbert(TemplateViews):
                 raise ConfigError(f"{flag} knows one encoder", hint="leave --dual-encoder out")
             self.encoder.with_movable_positions()  # raises an error if they cannot be moved
         self.encoder.change(head=self.encoder.head, subtracts_template=subtracts_at_test)
-        self._is_single = True  # ``examples`` sets it by the number of columns
+        self._has_one_column = True  # until ``examples`` has seen the rows
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
-        self._is_single = len(data.columns) == 1
+        self._has_one_column = len(data.columns) == 1
         return super().examples(data, generator)
 
     def templates(self, n_views: int) -> Sequence[MaskTemplate]:
-        if self._is_single:
+        if self._has_one_column:
             return super().templates(n_views)
         return [self.first_template] * n_views
 
@@ -133,7 +133,7 @@ class Promptbert(TemplateViews):
         # Only the second view of a single sentence has the other template.
         first = batch.rows
         second = batch.rows[:0]
-        if self._is_single:
+        if self._has_one_column:
             first, second = batch.split(batch.n_examples)
         biases = []  # for the rows of each template, the states of the template alone
         for template, part in ((self.first_template, first), (self.other_template, second)):

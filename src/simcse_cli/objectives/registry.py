@@ -155,13 +155,14 @@ def objective_options(
     # Refuse options that the objective does not have, and common settings given as options.
     cls = find_objective(name)
     declared = settings_of(cls.Options)
+    undeclared = cls.Options.__dataclass_fields__.keys() - declared.keys()
     known = sorted(declared.keys() - settings.keys())
     for option in options:
         if option in settings:
             raise ConfigError(
                 f"--set {option} is no option of the objective", hint="use its own flag or setting"
             )
-        if option in cls.Options.__dataclass_fields__.keys() - declared.keys():
+        if option in undeclared:
             raise ConfigError(
                 f"--set {option}: {option} of the Options of {name} is not declared by setting()",
                 hint=f'write {option}: TYPE = setting(DEFAULT, "What it is.")',

@@ -54,9 +54,9 @@ class Simcse(TextViews):
 
     Source: Gao et al. 2021.
 
-    With ``matryoshka_dims``, the first components of the vector are trained too, as many as each
-    number says; each term of the views is the mean over these parts and the whole vector (Kusupati
-    et al. 2022).
+    With ``matryoshka_dims``, leading parts of the vector with these widths are trained too: each
+    term that reads the views is the mean over these parts and the whole vector (Kusupati et al.
+    2022).
 
     A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With
     ``mlm_tied``, the word embeddings are the output matrix of this term. The original code trains a
@@ -105,7 +105,7 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
-        first_masked = max(batch.offset - n_plain, 0)  # its number among the masked rows
+        first_masked = max(batch.offset - n_plain, 0)  # this chunk's, among all masked rows
         labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
@@ -114,12 +114,13 @@ class Simcse(TextViews):
         results = [
             self.view_terms([view[:, :width] for view in views], batch) for width in self.widths
         ]
-        for of_width, _ in results:
-            self.require_scalars(of_width)
+        for terms_of_width, _ in results:
+            self.require_scalars(terms_of_width)  # here, because ``stack`` takes tensors alone
         names, metrics = results[-1]  # the last width is that of the whole vector
         terms = {}
         for name in names:
-            terms[name] = torch.stack([of_width[name] for of_width, _ in results]).mean(dim=0)
+            values = [terms_of_width[name] for terms_of_width, _ in results]
+            terms[name] = torch.stack(values).mean(dim=0)
         if self.mlm is not None:
             terms["mlm"] = self.mlm.loss(representations[1], batch.extra["mlm_labels"])
         return terms, metrics
@@ -267,10 +268,10 @@ class SimcseSup(Simcse):
 
 
 def sums_apart(views: Sequence[Tensor]) -> list[Tensor]:
-    """Return the views for one term of several.
+    """Return an alias of each view, for one term of a loss that has several.
 
-    The gradients of that term are added up before they meet those of other terms. Floats in another
-    order would give other last bits.
+    The gradients of this term are added up in the alias before they meet those of other terms. So
+    other terms do not change the order of the sum, which would change its last bits.
     """
     return [view[...] for view in views]
 

@@ -43,6 +43,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.declare import setting
 
+# What some options need, with the reason.
 ONE_FORM = {"negatives=dropout": "the loss has one form"}
 
 
@@ -133,7 +134,7 @@ class SimcseUnsup(Simcse):
     options: SimcseUnsupOptions
 
     def set_up(self) -> None:
-        if self.options.head_dropout:  # before the encoder is copied, where there are two
+        if self.options.head_dropout:  # before a second encoder is copied from it
             self.encoder.drop_heads(self.options.head_dropout)
         super().set_up()
         self._check_loss_options()
@@ -148,20 +149,19 @@ class SimcseUnsup(Simcse):
         """Raise ConfigError for options that exclude each other in the loss."""
         # The forms of SimCSE++, Mirror-BERT and MixCSE have one direction.
         options = self.options
-        form = f"--set negatives={options.negatives}"
+        negatives_flag = f"--set negatives={options.negatives}"
         if options.symmetric and (options.mix or options.negatives is not Negatives.DROPOUT):
-            if options.mix:
-                form = f"--set mix={options.mix:g}"
+            form = f"--set mix={options.mix:g}" if options.mix else negatives_flag
             raise ConfigError(f"{form} has no other direction", hint="leave symmetric out")
 
-        # DCLR's noise and released loss and the form of Mirror-BERT exist for cosines alone.
+        # DCLR's noise, its released loss, and the form of Mirror-BERT exist for cosines alone.
         cosine_forms = []
         if options.noise:
             cosine_forms.append(f"--set noise={options.noise:g}")
         if options.as_released:
             cosine_forms.append("--set as_released=true")
         if options.negatives is Negatives.ALL_VIEWS:
-            cosine_forms.append(form)
+            cosine_forms.append(negatives_flag)
         if cosine_forms and options.similarity is not Similarity.COSINE:
             raise ConfigError(
                 f"{cosine_forms[0]} compares by cosine", hint="leave --similarity out"
@@ -172,12 +172,13 @@ class SimcseUnsup(Simcse):
         # Negatives without dropout need two views with dropout, and one encoder.
         if options.dropout_mode is not DropoutMode.INDEPENDENT:
             raise ConfigError(
-                f"{form}: with --dropout-mode {options.dropout_mode} there is nothing to leave out",
+                f"{negatives_flag}: with --dropout-mode {options.dropout_mode} there is nothing to "
+                "leave out",
                 hint="leave --dropout-mode out",
             )
         if self.second is not None:
             raise ConfigError(
-                f"{form} compares vectors of one encoder", hint="leave --dual-encoder out"
+                f"{negatives_flag} compares vectors of one encoder", hint="leave --dual-encoder out"
             )
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:

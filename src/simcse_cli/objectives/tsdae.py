@@ -107,7 +107,7 @@ class Tsdae(Objective):
 def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
     """Replace the decoder's parameters by those of the encoder that have the same names.
 
-    A layer with LoRA is replaced as a whole, so that the decoder computes its factors, too.
+    A layer with LoRA is replaced as a whole, so that the decoder uses its factors, too.
     """
     for name, module in encoder.named_modules():
         if hasattr(module, "base_layer"):

@@ -115,11 +115,10 @@ class TextViews(TwoEncoders):
         # Augment the texts here; an augmenter of sub-words changes the rows below instead.
         n_rows = len(examples)
         augment = self.options.augment
-        # For each view to augment, one key for each of its texts, which is the seed of the changes.
         keys_of_view = self._augment_keys(n_rows, generator)
         if augment is not None and not isinstance(augment, TokenAugmenter):
-            for side, side_keys in keys_of_view.items():
-                views[side] = tuple(augment.many(views[side], side_keys))
+            for number, keys in keys_of_view.items():
+                views[number] = tuple(augment.many(views[number], keys))
 
         # Make the rows of all texts, view by view.
         templates = self.templates(len(views))
@@ -128,12 +127,13 @@ class TextViews(TwoEncoders):
             texts += template.texts(view)
         tokens = self.encoder.tokens
         rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
-        rows_of_view = [slice(side * n_rows, (side + 1) * n_rows) for side in range(len(views))]
+        rows_of_view = [slice(i * n_rows, (i + 1) * n_rows) for i in range(len(views))]
         if isinstance(augment, TokenAugmenter):
             frame_ids = self._frame_ids()
-            for side, side_keys in keys_of_view.items():
-                side_rows = zip(rows[rows_of_view[side]], side_keys, strict=True)
-                rows[rows_of_view[side]] = [augment(row, frame_ids, key) for row, key in side_rows]
+            for number, keys in keys_of_view.items():
+                view_slice = rows_of_view[number]
+                rows_and_keys = zip(rows[view_slice], keys, strict=True)
+                rows[view_slice] = [augment(row, frame_ids, key) for row, key in rows_and_keys]
 
         # Add the templates last, as augmenters move and repeat only sub-words of the text.
         framed = []
@@ -142,11 +142,11 @@ class TextViews(TwoEncoders):
         return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
 
     def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return a list of keys for each view to augment: one key for each text, as its seed."""
+        """Return, by number of each view to augment, one key per text: the seed of its changes."""
         if self.options.augment is None:
             return {}
-        sides = (0, 1) if self.options.augment_both else (1,)
-        return {side: generator.integers(0, 2**62, size=n_rows).tolist() for side in sides}
+        numbers = (0, 1) if self.options.augment_both else (1,)
+        return {number: generator.integers(0, 2**62, size=n_rows).tolist() for number in numbers}
 
     def _frame_ids(self) -> frozenset[int]:
         """Return the ids that a tokenizer puts around a text, and which augmenters do not move."""

@@ -326,7 +326,7 @@ def _relative_bias(backbone: Any) -> RelativeBias:
 
     def bias(length: int) -> Tensor:
         device = backbone.encoder.relative_attention_bias.weight.device
-        # Only the length and the device of the states are read.
+        # ``compute_position_bias`` reads only the length and the device of the states.
         states = torch.empty(1, length, device=device)
         values: Tensor = backbone.encoder.compute_position_bias(states)
         return values[0]

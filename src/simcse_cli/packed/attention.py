@@ -142,7 +142,7 @@ def _parts_with_dtype(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
         n_cached = _CACHED_TOKENS // block.shape[1]
         # The largest power of two that is at most n_cached, or 1.
         size = 1 << max(n_cached.bit_length() - 1, 0)
-        # As many parts of the full size as there are, then parts of a quarter of it, if not 0.
+        # As many parts of the full size as fit, then parts of a quarter of it, unless that is 0.
         for n_rows in (size, size // 4):
             while 0 < n_rows <= len(block) - start:
                 yield block[start : start + n_rows], block.dtype

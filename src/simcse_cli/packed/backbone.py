@@ -69,8 +69,8 @@ class PackedBackbone:
     """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters.
 
     Attributes:
-        use_kernels: whether to train with compiled kernels; None if it depends on where they save
-            time.
+        use_kernels: whether to train with compiled kernels; None to use them where they are
+            installed and save time.
         nested: whether attention over all sentences is one call.
     """
 
@@ -221,8 +221,8 @@ class PackedBackbone:
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self.backbone)
         layers = read_layers(parts, dtype, pool)
-        # Two shares are faster for many tokens on a CPU. They take all parameters from the layers,
-        # so a relative bias, which is computed by the model itself, excludes them.
+        # Two shares are faster for many tokens on a CPU. A share takes parameters only from the
+        # layers. The model itself computes a relative bias, so a model that has one gets no shares.
         halves = None
         if tokens.is_large and parts.relative_bias is None:
             halves = tokens.halves()
@@ -376,6 +376,7 @@ def run_layers(
     x = states
     for number, layer in enumerate(layers, 1):
         if first is not None and number == len(layers):
+            # Not x: the layers in ``first`` have the type of ``states``.
             states, context = operators.attend_from_first(states, tokens, first, layer)
         else:
             context = operators.attend(x, tokens, layer)

@@ -45,7 +45,7 @@ def _suits_kernels(module: nn.Module | LoraLinear | None) -> bool:
 class CompiledOperators(Operators):
     """The operators as compiled kernels, forward and backward; ``pool`` lends memory for results.
 
-    Products are in ``dtype``, float32 or bfloat16, everything else is in float32. If
+    Products are in ``dtype``, float32 or bfloat16; everything else is in float32. If
     ``queue_weight_gradient`` is given, the backward pass calls it instead of returning gradients
     of weights.
     """

@@ -12,7 +12,7 @@ _RESOLUTION = 1 << 16  # a mask element costs 16 random bits
 
 
 def drop_threshold(p: float) -> int:
-    """Return how many of the 2^16 values that a draw can have mean that an element is dropped.
+    """Return for how many of the 2^16 values of a draw an element is dropped.
 
     ``p`` is the probability of dropout.
     """
@@ -67,7 +67,7 @@ class DropoutMasks:
         draws = torch.from_numpy(words.view(np.int16))[:n_draws]
         # The draws are read as signed numbers, so the threshold is shifted by 2^15.
         lowest_kept = threshold - _RESOLUTION // 2
-        # The mask has the type of ``like``, as it will be a factor.
+        # The mask has the type of ``like``, because the two will be multiplied.
         mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws).detach())
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 

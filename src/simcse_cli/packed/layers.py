@@ -148,7 +148,7 @@ def _parameters(
     If ``merged``, LoRA is merged into the weight instead.
     """
     if merged or isinstance(linear, nn.Linear):
-        return LinearWeights(linear.weight, linear.bias)
+        return LinearWeights(linear.weight, linear.bias)  # a LoraLinear merges its ``weight``
     lora = LowRank(linear.down.to(dtype), (linear.scale * linear.up).to(dtype))
     return LinearWeights(linear.base.weight, linear.bias, lora)
 

@@ -160,7 +160,7 @@ def add_low_rank(product: Tensor, x: Tensor, linear: LinearWeights) -> Tensor:
 
 @torch.no_grad()
 def inference_operators(parts: BackboneParts, dtype: torch.dtype) -> tuple[Operators, list[Layer]]:
-    """Return operators without gradient or dropout, and the model's layers as they take them.
+    """Return operators without gradient or dropout, and the layers in the form that these take.
 
     Products are in ``dtype``.
     """

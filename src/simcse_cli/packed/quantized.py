@@ -40,7 +40,7 @@ _SMALL = 1e-5  # the smallest size of a channel
 
 
 class IntegerProduct(NamedTuple):
-    """A product with the weights of a linear layer, rounded to integers.
+    """A product with the weights of a linear layer, which are rounded to integers.
 
     Attributes:
         weight: the integers, in oneDNN's layout.
@@ -88,7 +88,7 @@ class QuantizedLinear(NamedTuple):
 
     Attributes:
         products: one for each group of input channels.
-        sums: a row with the ``sums`` of each product, then a row with the bias of the layer, which
+        sums: one row for each product, its ``sums``, then a row with the bias of the layer, which
             also makes up for ``shift``; ``(n_groups + 1, D_out)``.
         factor, shift: the inputs are first changed to ``x * factor + shift``, by channel,
             ``(D_in,)``; None leaves them unchanged.

@@ -19,7 +19,8 @@ _BLOCK_ROWS = 16_384
 
 class PostProcessor(ABC):
     name: ClassVar[Postprocess]
-    # Names of the learned arrays: the mean ``(D,)``, then a matrix of D rows, then others.
+    # Names of the learned arrays: the mean ``(D,)``, then a matrix of D rows, then others. A class
+    # that learns no such arrays overrides ``state`` and ``load_state``.
     learned: ClassVar[tuple[str, ...]]
     n_features_in_: int
 

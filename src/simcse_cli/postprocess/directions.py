@@ -17,8 +17,8 @@ class _DirectionRemoval(base.PostProcessor):
 
         x' = c - U U^T c  with  c = x - mean
 
-    Learned are the centre, ``mean_`` ``(D,)``, and the orthonormal columns of U, ``directions_``
-    ``(D, M)``. x' is orthogonal to each of these columns.
+    Learned are the centre, ``mean_`` ``(D,)``, which is 0 without ``is_centred``, and the
+    orthonormal columns of U, ``directions_`` ``(D, M)``. x' is orthogonal to each of these columns.
     """
 
     learned: ClassVar = ("mean", "directions")

@@ -24,8 +24,9 @@ _TRANSFORM_ROWS = 8192
 
 
 # The layers: actnorm, flow steps (actnorm, reversal, additive coupling), and their multi-level
-# stack. Each maps ``(B, C)`` to ``(B, C)`` and also returns the log-determinant of its Jacobian. It
-# is one scalar for all rows: only actnorm changes volume, by a factor that is the same for all.
+# stack. Each maps ``(B, C)`` to ``(B, C)`` and also returns the log-determinant of its Jacobian,
+# which is one scalar for all rows: only actnorm changes volume, by a factor that does not depend on
+# its input.
 
 
 class ActNorm(nn.Module):
@@ -58,10 +59,11 @@ class ActNorm(nn.Module):
 
 
 class CouplingNet(nn.Module):
-    """The network that computes the shift of a coupling layer, ``(B, C / 2)`` to ``(B, C / 2)``.
+    """The network that computes the shift of a coupling layer from half of its channels.
 
-    It has two hidden layers of ``width`` units, each linear with actnorm and ReLU, whose weights
-    start normal with standard deviation 0.05. From the second hidden layer h, the output is
+    It maps ``(B, n_channels)`` to ``(B, n_channels)``, where ``n_channels`` counts that half. It
+    has two hidden layers of ``width`` units, each linear with actnorm and ReLU; their weights start
+    normal with standard deviation 0.05. From the second hidden layer h, the output is
 
         (W h + b) * exp(3 s)
 

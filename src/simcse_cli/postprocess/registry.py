@@ -101,6 +101,7 @@ def load(path: Path | str) -> FittedPostProcessor:
         kind = POSTPROCESSORS[Postprocess(described["name"])]
         processor = kind(**described["settings"]).load_state(arrays)
         fitted = FittedPostProcessor(processor, checked(described["fit"], FitRecord, str(path)))
+        # A file without a digest is not checked.
         if described.get("sha256", fitted.digest) != fitted.digest:
             raise ValueError("its content has changed since it was written")
     return fitted

@@ -57,7 +57,7 @@ class _Texts:
         """Return the texts of a file with the ids in the column that is given, else a usual one."""
         table = Table(source, Job.TEXTS, given)
         column = options.id_column
-        # If rows are not listed but kept, nothing shows the ids of a usual column.
+        # The ids of a usual column are read only for a list of duplicates, which shows them.
         if column is None and options.keep is None and not table.is_text:
             column = usual_column(table.reading.grid.names)
         texts, ids = [], []
@@ -76,7 +76,7 @@ class _Texts:
 
 
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
-    """Write the duplicates in a file with the rows that they repeat, or the file without them."""
+    """Write each duplicate of a file with the row that it repeats, or only the other rows."""
     kinds = parse_kinds(options.kind)
     if DuplicateKind.MEANING not in kinds:
         refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
@@ -136,10 +136,10 @@ def _passed_over(older: _Texts, new: _Texts) -> set[int]:
     If the two texts with the id are equal, the new text is not compared, since it is known. If the
     texts differ, the older text is not compared, since its row has changed.
     """
-    new_rows = {text_id: row for row, text_id in enumerate(new.ids)}
+    new_row_by_id = {text_id: row for row, text_id in enumerate(new.ids)}
     passed_over = set()
     for number, text_id in enumerate(older.ids):
-        row = new_rows.get(text_id)
+        row = new_row_by_id.get(text_id)
         if row is not None:
             is_unchanged = older.texts[number] == new.texts[row]
             # In the numbers of all texts, those of the new file follow those of the older file.
@@ -231,20 +231,20 @@ class _Result:
             yield row if is_json_lines else tuple(map(str, row))
 
     def _place(self, number: int) -> tuple[str, int, str, str]:
-        """Return the file, the row and the id of a text, and the text itself."""
-        part = self.older
+        """Return the file, the row (from 1) and the id of a text, and the text itself."""
+        file = self.older
         row = number
-        if row >= len(part.texts):
-            row -= len(part.texts)
-            part = self.new
-        return part.name, row + 1, part.ids[row], part.texts[row]
+        if row >= len(file.texts):
+            row -= len(file.texts)
+            file = self.new
+        return file.name, row + 1, file.ids[row], file.texts[row]
 
     def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
-        JSON Lines get a row of JSON as it is, and otherwise the cells with their types. Other
-        formats get texts. A TSV file or plain text cannot hold line ends, so the texts of a table
-        are cleaned for them.
+        JSON Lines get the rows of a JSON source as they are, and the cells of other sources with
+        their types. Other formats get texts. A TSV file or plain text cannot hold line ends, so the
+        texts of a table are cleaned for them.
         """
         is_json_lines = form is FileFormat.JSONL
         as_it_is = is_json_lines and table.is_json

@@ -30,7 +30,7 @@ class Match(NamedTuple):
 
 
 FoundText = tuple[DuplicateKind, Match]
-"""How a duplicate repeats a kept text, and which one."""
+"""The kind of a duplicate, and the kept text that it repeats."""
 
 
 class Finder(Protocol):
@@ -184,7 +184,7 @@ def _shortened(units: Floats32) -> Floats32:
     The product of two rows of the result is at least the cosine of their vectors.
     """
     sample = units[:: max(1, len(units) // _SAMPLE)]
-    # Eigenvalues ascend, so that the first principal axes are the last columns.
+    # Eigenvalues ascend, so the first principal axes are the last columns.
     _, axes = np.linalg.eigh(sample.T @ sample)
     leading = units @ axes[:, -_N_AXES:].astype(np.float32)
     remaining_length = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1, keepdims=True)))

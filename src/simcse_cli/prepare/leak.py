@@ -143,9 +143,10 @@ class LeakFilter:
         near_only = self._nearly - self._exact
         leaks = []
         for task, n_rows in self._n_rows.items():
-            n_near = None if self._index is None else self._count(task, near_only)
+            n_sentences = self._count(task, self._keys)
             n_exact = self._count(task, self._exact)
-            leaks.append(TaskLeak(task, self._count(task, self._keys), n_exact, n_near, n_rows))
+            n_near = None if self._index is None else self._count(task, near_only)
+            leaks.append(TaskLeak(task, n_sentences, n_exact, n_near, n_rows))
         return leaks
 
     def _count(self, task: str, keys: Iterable[str]) -> int:
@@ -168,8 +169,8 @@ def _near_index(texts: Iterable[str], threshold: float) -> NearIndex:
 def leak_filter(options: RowOptions, progress: Progress) -> LeakFilter | None:
     """Return the filter that ``--check-leak`` asks for, or None without this option."""
     if options.check_leak is None:
-        needs_folder = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
-        for flag, is_set in needs_folder.items():
+        is_set_by_flag = {"--drop-leaks": options.drop_leaks, "--leak-near": options.leak_near}
+        for flag, is_set in is_set_by_flag.items():
             if is_set:
                 hint = f"add --check-leak EVALDIR to {flag}"
                 raise ConfigError(f"{flag} needs the evaluation folder", hint=hint)

@@ -111,7 +111,7 @@ class Finding:
 
 
 class _Tally:
-    """Counts rows by what they hold, and keeps the number and the text of the first of each."""
+    """Counts rows by what they hold, and keeps the number and the text of the first such row."""
 
     def __init__(self) -> None:
         self.n_rows: Counter[Any] = Counter()
@@ -169,10 +169,10 @@ class Linter:
             self._spoken.add(languages, self.n_rows, row)
 
         # A fault that several texts of a row have counts once.
-        faults = set[Check]()
+        row_faults = set[Check]()
         for text in row:
-            faults |= _faults_of(text)
-        for check in faults:
+            row_faults |= _faults_of(text)
+        for check in row_faults:
             self._note(check, row)
         if self._separator is not None and self._separator in row[0]:
             self._note(Check.CELLS_AS_TEXT, row)
@@ -212,7 +212,7 @@ class Linter:
         """Note the rows with a language other than the most frequent one."""
         rows_by_language = Counter[str]()
         for spoken, n_rows in self._spoken.n_rows.items():
-            for language in sorted(spoken):  # of two equally frequent ones, always the same
+            for language in sorted(spoken):  # so that the choice between equal counts is fixed
                 rows_by_language[language] += n_rows
         main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
         # The sets of languages that are not just the main language.
@@ -243,14 +243,14 @@ class Linter:
 
         # Compare the row and its texts with earlier rows.
         digest = digest_keys(keys)
-        texts = {digest_keys([text]) for text in row}
+        text_digests = {digest_keys([text]) for text in row}
         if digest in self._seen:
             self._note(Check.DUPLICATE_PAIR, row)
         elif digest in self._exchanged:
             self._note(Check.SWAPPED_COLUMNS, row)
-        if not texts.isdisjoint(self._texts):
+        if not text_digests.isdisjoint(self._texts):
             self._note(Check.SHARED_TEXT, row)
-        self._texts |= texts
+        self._texts |= text_digests
         self._seen.add(digest)
         # A later row may be this row with anchor and positive exchanged, or positive and negative.
         self._exchanged.add(digest_keys([keys[1], keys[0], *keys[2:]]))
@@ -357,9 +357,10 @@ def lint_files(
 
 
 def training_rows(table: Table) -> Iterator[Row]:
-    """Yield the rows that training would read, and those that it would skip for their label.
+    """Yield the rows that training would read.
 
-    A row with lists of texts in its cells gives all rows that training makes of it. Columns that no
+    A row with lists of texts in its cells gives all rows that training makes of it. From a table
+    without lists, the rows that training would skip for their label come as well. Columns that no
     job recognises are taken as they are.
     """
     roles = tuple(table.reading.roles.columns)

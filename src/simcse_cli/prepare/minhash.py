@@ -56,9 +56,9 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
 class NearIndex:
     """Store texts, and find the stored texts that a text nearly repeats.
 
-    Texts that have the same key in a band are candidates: texts of Jaccard similarity s with the
-    probability ``1 - (1 - s**4)**16``, which is 0.99 at 0.7, 0.64 at 0.5, 0.12 at 0.3. Candidates
-    are compared exactly, so no text below the threshold is returned.
+    Texts that have the same key in a band are candidates. Texts of Jaccard similarity s become
+    candidates with the probability ``1 - (1 - s**4)**16``, which is 0.99 at 0.7, 0.64 at 0.5, 0.12
+    at 0.3. Candidates are compared exactly, so no text below the threshold is returned.
     """
 
     def __init__(self, threshold: float) -> None:

@@ -141,7 +141,7 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which of the texts near an anchor may be negatives.
 
-    Of the texts that are not positives of the anchor, the ``last`` nearest are considered. Texts
+    Of the texts that are in no pair with the anchor, the ``last`` nearest are considered. Texts
     that are too near or too far by cosine are dropped; of the texts that remain, the ``first``
     nearest are skipped. How near a text may be depends on the farthest positive. Source: the
     options of ``mine_hard_negatives`` in sentence-transformers, with the same results.
@@ -231,7 +231,7 @@ def _mine(
     facts["block"] = BLOCK
     files = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
-        # The end of the block removes a work folder that a kill has left beside its output.
+        # Leaving this context removes the work folder that a kill has left beside its output.
         if is_finished:
             writer.progress.info(f"{options.output} is already finished")
             return

@@ -86,10 +86,10 @@ def neighbour_pairs(
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
 
     Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn
-    uniformly from the next three (``reach`` 3). If fewer sentences follow in the document, it is
-    drawn from these (toolkit default). The last sentence is never an anchor: n sentences in m
-    documents give n - m pairs. With ``every``, each of the sentences that the positive could be
-    drawn from gives a pair.
+    uniformly from the next three (``reach`` 3). If fewer sentences follow in the document, the
+    positive is drawn from these (toolkit default). The last sentence is never an anchor: n
+    sentences in m documents give n - m pairs. With ``every``, each of the sentences that the
+    positive could be drawn from gives a pair.
     """
     rng = random.Random(seed)
 

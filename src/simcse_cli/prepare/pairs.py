@@ -117,7 +117,7 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
 
 
 def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield line i of both text files, such as WikiAuto's ``train.src`` and ``train.dst``."""
+    """Yield line i of two files, such as WikiAuto's ``train.src`` and ``train.dst``, as a pair."""
     lines = zip_longest(_lines(first, encoding), _lines(second, encoding))
     for n_before, (left, right) in enumerate(lines):
         # None stands for the lines that the shorter file lacks.

@@ -71,8 +71,9 @@ class RowResult:
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
-    Memory does not grow with the corpus, with three exceptions: a sample is held, duplicates (also
-    those that lint reports of pairs) need digests, and near duplicates need about 2 kB per row.
+    Memory does not grow with the corpus, with three exceptions: a sample is held, digests of rows
+    are held to find duplicates (lint always does so for pairs), and the search for near duplicates
+    needs about 2 kB per row.
     """
 
     options: RowOptions

@@ -17,14 +17,14 @@ _LISTS = parse_yaml(resource("abbreviations.yaml"), "abbreviations")
 _WORDS = {kind: frozenset(listed.split()) for kind, listed in _LISTS.items()}
 _FOREIGN = _WORDS["german"] | _WORDS["spanish"] | _WORDS["french"]
 _OPENERS = r"\"'“‘„«»‹›(\["
-# An end mark, closing quotes or brackets, and white space before anything but a small letter
-# (except behind ¿ and ¡); or a CJK end mark and closing quotes or brackets, unless と follows these
-# and so the sentence goes on.
+# Behind an end mark: closing quotes or brackets (group 1) and white space, before ¿, ¡, a digit or
+# a letter other than a to z. Behind a CJK end mark: closing quotes or brackets (group 2), unless と
+# follows a quote, and so the sentence goes on.
 _BOUNDARY = re.compile(
     rf"""(?<=[.!?…])(["'“”’«»‹›)\]]*)\s+(?=[{_OPENERS}]*(?:[¿¡]|[^\W_a-z]))"""
     r"""|(?<=[。！？])(["”」』）)]*)\s*(?=\S)(?!(?<=[」』])と[、い\u4e00-\u9fff])"""
 )
-# The word before a full stop, with the word before it.
+# The last two words before a full stop; the first of them may be missing.
 _LAST_WORDS = re.compile(rf"(?:([^\s{_OPENERS}]+)\s+)?[{_OPENERS}]*([^\s{_OPENERS}]+)\.$")
 _NEXT_WORD = re.compile(rf"[\s{_OPENERS}¿¡]*([^\W_]+\.?)")
 _LONGEST_LOOK = 80  # characters before a mark, for the last two words
@@ -61,15 +61,14 @@ def split_sentences(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
-        # A sentence ends after its closing quotes or brackets, which are group 2 behind a CJK end
-        # mark and group 1 behind any other.
+        # A sentence ends after its closing quotes or brackets.
         is_cjk = boundary.group(1) is None
         end = boundary.end(2 if is_cjk else 1)
         if is_cjk:
             goes_on = _is_inside_brackets(text, start, end)
         else:
             before = text[max(start, boundary.start() - _LONGEST_LOOK) : boundary.start()]
-            goes_on = _is_no_end(before, text, boundary.end())
+            goes_on = _goes_on(before, text, boundary.end())
         if not goes_on:
             sentences.append(text[start:end].strip())
             start = end
@@ -86,8 +85,11 @@ def _is_inside_brackets(text: str, start: int, end: int) -> bool:
     )
 
 
-def _is_no_end(before: str, text: str, position: int) -> bool:
-    """Tell whether a sentence goes on at a position, by the words on either side."""
+def _goes_on(before: str, text: str, position: int) -> bool:
+    """Tell whether a sentence goes on at a position of the text, by the words on either side.
+
+    ``before`` is the text up to the end mark before the position.
+    """
     found = _NEXT_WORD.match(text, position)
     following = found.group(1) if found else ""
     if following[:1].islower() and text[position] not in "¿¡":
@@ -95,7 +97,8 @@ def _is_no_end(before: str, text: str, position: int) -> bool:
     last = _LAST_WORDS.search(before)
     if last is None:  # another mark than a full stop
         return False
-    previous, word = last.group(1) or "", last.group(2)
+    previous = last.group(1) or ""
+    word = last.group(2)
     if len(word) == 1 and word.isalpha() and word.isupper():
         return True
     if word.lower() in _WORDS["english"] or _is_foreign(word):

@@ -231,5 +231,5 @@ class _FileFormat:
             yield record
 
 
-_PAIRS = _FileFormat(("task", "subset"), "cosine", np.float64, "sts")
-_CLASSES = _FileFormat(("task",), "predicted", np.int64, "transfer")
+_PAIRS = _FileFormat(("task", "subset"), output_key="cosine", dtype=np.float64, suite="sts")
+_CLASSES = _FileFormat(("task",), output_key="predicted", dtype=np.int64, suite="transfer")

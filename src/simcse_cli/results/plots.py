@@ -251,25 +251,25 @@ def place_labels(
     figure.draw_without_rendering()
     centres = [axes.transData.transform(point) for point in points]
     spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
-    numbers_at: dict[tuple[int, int], list[int]] = {}
-    for number, (x, y) in enumerate(centres):
-        numbers_at.setdefault((round(x), round(y)), []).append(number)
+    indices_by_pixel: dict[tuple[int, int], list[int]] = {}
+    for index, (x, y) in enumerate(centres):
+        indices_by_pixel.setdefault((round(x), round(y)), []).append(index)
     taken: list[Bbox] = []
     frame = axes.get_window_extent()
-    for numbers in numbers_at.values():
-        # A label must not cover earlier labels and other points.
-        others = [*taken, *(spot for i, spot in enumerate(spots) if i not in numbers)]
-        name = shown(", ".join(names[number] for number in numbers))
+    for indices in indices_by_pixel.values():
+        # A label must not cover an earlier label or another point.
+        obstacles = [*taken, *(spot for i, spot in enumerate(spots) if i not in indices)]
+        name = shown(", ".join(names[index] for index in indices))
         label = axes.annotate(
-            name, points[numbers[0]], (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
+            name, points[indices[0]], (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
         )
-        taken.append(_settle(label, others, frame))
+        taken.append(_settle(label, obstacles, frame))
 
 
-def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
+def _settle(label: Annotation, obstacles: Sequence[Bbox], frame: Bbox) -> Bbox:
     """Move a label to its first place that is free, and return the box that the label covers.
 
-    A place is free if it lies inside the frame and overlaps no box in ``taken``. If no place is
+    A place is free if it lies inside the frame and overlaps none of the obstacles. If no place is
     free, the label stays at the last place.
     """
     for x, y in _PLACES:
@@ -281,7 +281,7 @@ def _settle(label: Annotation, taken: Sequence[Bbox], frame: Bbox) -> Bbox:
         box = label.get_window_extent()
         is_within_x = frame.x0 <= box.x0 and box.x1 <= frame.x1
         is_within_y = frame.y0 <= box.y0 and box.y1 <= frame.y1
-        if is_within_x and is_within_y and not any(map(box.overlaps, taken)):
+        if is_within_x and is_within_y and not any(map(box.overlaps, obstacles)):
             break
     return box
 
@@ -294,8 +294,8 @@ BARS = " ▁▂▃▄▅▆▇█"
 def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -> str:
     """Return a line with a bar for each value: a blank for 0, a full bar for ``high`` and above.
 
-    ``high`` is by default the largest bar. More values than ``width`` are cut into ``width``
-    stretches, and each bar shows the mean of a stretch. A blank stands for NaN.
+    ``high`` is by default the value of the largest bar. More values than ``width`` are cut into
+    ``width`` stretches, and each bar shows the mean of a stretch. A blank stands for NaN.
     """
     if len(values) == 0:
         return ""

@@ -87,7 +87,7 @@ class SuiteResult:
 
     def notes(self) -> list[str]:
         """Return notes on missing tasks, unpublished data and tasks that chose the model."""
-        # Name tasks that have the same unpublished data together.
+        # Tasks that have the same unpublished data are named together.
         tasks_by_data: dict[str, list[str]] = {}
         for name, data in self.sets().items():
             if data != PUBLISHED:
@@ -137,7 +137,8 @@ class SuiteResult:
         settings["metric"] = metric or settings.get("metric")
         settings["aggregation"] = aggregation or settings.get("aggregation")
 
-        # Every task needs the other score. Intervals are removed, as they are of the former scores.
+        # Every task needs a score under the new settings. The intervals are removed, since they are
+        # of the former scores.
         tasks = dict(self.tasks)
         for name, task in self.tasks.items():
             if task is None:

@@ -58,7 +58,7 @@ OWN_NAMES = (
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
-"""The key for digests of the same data as in results: of the pairs in their order, with scores."""
+"""The key for digests that results record, too: of the pairs in their order, with gold scores."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 

@@ -12,7 +12,7 @@ Similarity = StrEnum("Similarity", "COSINE DOT")
 Backend = StrEnum("Backend", "ONNX OPENVINO")
 Quantization = StrEnum("Quantization", "INT8")
 Gather = StrEnum("Gather", "TRUE ORIGINAL")
-"""The gradient of negatives gathered from W processes: true, or 1/W as in the original code."""
+"""The gradient of negatives gathered from W processes: true, or 1/W of it as in SimCSE's code."""
 OptimizerName = StrEnum(
     "OptimizerName",
     {

@@ -199,7 +199,7 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first setting without effect, if the user has chosen it.
+    """Raise UsageError for the first setting that the user has chosen and that has no effect.
 
     Whether a setting has an effect depends on the values of the other settings. ``place_of``
     returns the name of a setting in messages.
@@ -296,7 +296,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
         else:
             matches = text == str(value)
         is_negated = sign.startswith("!")
-        if matches is not is_negated:
+        if matches != is_negated:
             return True
     return False
 
@@ -318,7 +318,7 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by the names of settings; raise ConfigError for a key unknown or repeated.
+    """Return the values by the names of settings; raise ConfigError for an unknown or repeated key.
 
     ``valid`` holds the names. If it maps them to flags, a key may also be spelled as the flag.
     ``place`` begins the message.

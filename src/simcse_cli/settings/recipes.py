@@ -29,7 +29,7 @@ _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_STA
 _GIVEN_BY = {"SIMCSE_DATA_DIR": DATA_VARIABLE, "SIMCSE_OPTIONS": "--set NAME=VALUE"}
 # The name of the setting that each variable holds.
 _NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
-_NAME_OF = {name: setting for name, setting in _NAME_OF.items() if name not in _GIVEN_BY}
+_NAME_OF = {variable: name for variable, name in _NAME_OF.items() if variable not in _GIVEN_BY}
 
 # What to do about an option of ``train`` that is no key of a recipe.
 _HINT_OF_OPTION = {
@@ -116,7 +116,7 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables except those that hold settings of a run."""
-    return {name: value for name, value in environment.items() if name not in _NAME_OF}
+    return {variable: v for variable, v in environment.items() if variable not in _NAME_OF}
 
 
 def resolve_config(

@@ -63,7 +63,8 @@ class BatchMaker:
         smallest_batch = 2 * self.n_processes
         size = self.global_batch_size
         n_examples = self.n_examples
-        n_placed = len(self._shuffled(0)[1])
+        _, order = self._examples_and_order(0)
+        n_placed = len(order)
         n_left_out = n_examples - n_placed
         # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
         n_left_anyway = n_examples % size
@@ -82,7 +83,7 @@ class BatchMaker:
     def make(self, step: int) -> Batch:
         # Take the rows of the step, and from them those of this process.
         epoch, step_in_epoch = divmod(step, self.steps_per_epoch)
-        examples, order = self._shuffled(epoch)
+        examples, order = self._examples_and_order(epoch)
         start = step_in_epoch * self.global_batch_size
         rows = order[start : start + self.global_batch_size]
         parts = np.array_split(rows, self.n_processes)  # contiguous, in rank order
@@ -102,7 +103,7 @@ class BatchMaker:
             batch.extra["first"] = sum(map(len, parts[: self.rank]))
         return batch.prepacked(self.objective.encoder)
 
-    def _shuffled(self, epoch: int) -> tuple[Examples, Indices]:
+    def _examples_and_order(self, epoch: int) -> tuple[Examples, Indices]:
         """Return the examples of an epoch and their order, which is the same on every process."""
         if self._last_epoch is not None and self._last_epoch[0] == epoch:
             return self._last_epoch[1:]
@@ -131,7 +132,7 @@ class BatchMaker:
         if epoch == 0:
             self._first_epoch = packed
             return packed
-        # ``n_steps`` is at least 1 even if no batch is full, so that is checked as well.
+        # ``n_steps`` is at least 1 even if no batch is full, so a full batch is needed as well.
         n_steps = n_steps_per_epoch(len(packed), size, n_processes)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
@@ -267,7 +268,7 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     first_number = 0
     for n_examples, weight in files:
         n_wanted = n_taken(n_examples, weight)
-        # As many passes as give ``n_wanted`` examples, of which the last one is cut.
+        # Draw as many passes as ``n_wanted`` examples need, and cut the last pass.
         passes = [generator.permutation(n_examples) for _ in range(0, n_wanted, n_examples)]
         orders.append(first_number + np.concatenate(passes)[:n_wanted])
         # Spread the file evenly from 0 to 1: sorting by position then mixes the files.

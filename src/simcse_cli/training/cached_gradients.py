@@ -41,7 +41,7 @@ def cached_backward(
         encode: returns the representations of a chunk, with rows in the order of the chunk.
         loss: returns the loss of the representations of all chunks, joined.
         device: where the encoder draws its dropout masks.
-        backward: backpropagates the loss of the second pass, such as that of a gradient scaler.
+        backward: backpropagates the loss in the second pass; a gradient scaler needs its own.
     """
     # First pass: no graph, so only one chunk is in memory.
     states = []

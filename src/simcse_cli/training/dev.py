@@ -72,9 +72,9 @@ TRANSFER_PROTOCOL = choices.TransferProtocol.FAST  # the paper's dev mode
 class DevScore:
     """The scores of one dev evaluation; a value is None where it is undefined.
 
-    ``tasks`` holds the scores of the tasks of a suite by name (``STSBenchmark-dev``); if the dev
-    set is no suite, it may hold further measures. ``examples`` holds the values that each score is
-    computed from, ``(n,)`` each: the cosines of pairs, or the nDCG of queries.
+    ``tasks`` holds, by name, the scores of several tasks (``STSBenchmark-dev``), or the measures of
+    a retrieval task or a masked LM. ``examples`` holds the values that each score is computed from,
+    ``(n,)`` each: the cosines of pairs, or the nDCG of queries.
     """
 
     score: float | None
@@ -198,8 +198,8 @@ class DevTransfer:
         if assigned is None:
             return None
         suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
-        # The evaluation fails if the vectors are not finite, or if a probe diverges.
         no_cache = EvaluationCache(folder=None, encoder_key="")
+        # The evaluation fails if the vectors are not finite, or if a probe diverges.
         try:
             result, _ = suite.score_task(*assigned, no_cache, SilentProgress())
         except (DataError, TrainingError) as error:
@@ -211,7 +211,7 @@ class DevTransfer:
 class DevRetrieval:
     """Queries, a corpus, and the relevant rows of each query.
 
-    Alignment and uniformity are measured on ``pairs``.
+    Alignment and uniformity are measured on ``pairs``, if there are any.
     """
 
     queries: Sequence[str]
@@ -264,6 +264,7 @@ class DevMasked:
 
         This mean is 1 / perplexity.
         """
+        # The objective's own ``encode``, not the argument, gives the summed loss of each row.
         self.objective.eval()
         local_batches = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
@@ -360,7 +361,7 @@ def build_dev_set(
     facts = DevFacts()
     if config.dev_file:
         _, for_pairs = given_tables(config, progress)
-        for_pairs = replace(for_pairs, keep_labels=())  # these are of training rows
+        for_pairs = replace(for_pairs, keep_labels=())  # only training rows have labels
         pairs = read_scored_pairs(config.dev_file, for_pairs)
         if Path(config.dev_file).is_file():
             digest = sha256_file(config.dev_file)
@@ -373,6 +374,7 @@ def build_dev_set(
         if pairs is None:
             return None, facts
         facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
+        # A task has the digest that results record; it does not depend on the name of the task.
         facts[DEV_DATA] = {
             str(config.dev_file): StsTask("STSBenchmark", "dev", {"dev": pairs}).digest
         }
@@ -463,7 +465,7 @@ def _build_sts(
 ) -> tuple[DevSet, DevFacts]:
     # A task without dev data is scored on its test data, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
-    names = _tasks(config, STS_TASKS, default)
+    names = _tasks(config, known=STS_TASKS, default=default)
     splits: dict[str, Split] = {}
     for name in names:
         splits[name] = "dev" if has_split(name, "dev") else "test"
@@ -481,7 +483,7 @@ def _build_sts(
     except DataError as error:
         complete = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
         raise DataError(
-            f"--dev-suite sts: {error.message}", hint=_other_tasks(complete, splits)
+            f"--dev-suite sts: {error.message}", hint=_other_tasks(complete, all_tasks=names)
         ) from error
 
     # Without --dev-file, measure alignment and uniformity on STS-B if chosen, else on all tasks.
@@ -501,12 +503,12 @@ def _build_sts(
 def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
-    names = _tasks(config, TRANSFER_TASKS, TRANSFER_TASKS)
+    names = _tasks(config, known=TRANSFER_TASKS, default=TRANSFER_TASKS)
     if missing := transfer_files.missing_transfer_files(data_dir, tuple(names)):
         lacking = ", ".join(str(path) for group in missing.values() for path in group)
         raise DataError(
             f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
-            hint=_other_tasks([name for name in names if name not in missing], names),
+            hint=_other_tasks([name for name in names if name not in missing], all_tasks=names),
         )
 
     # Too few examples raise an error in ``outer_splits`` now, not after training; an unusual size
@@ -524,7 +526,7 @@ def _build_transfer(
     return DevTransfer(tasks, pairs, progress), facts
 
 
-def _tasks(config: TrainConfig, known: Sequence[str], default: Sequence[str]) -> Sequence[str]:
+def _tasks(config: TrainConfig, *, known: Sequence[str], default: Sequence[str]) -> Sequence[str]:
     """Return the tasks that the user has chosen among the known ones, or ``default``."""
     if config.dev_tasks is None:
         return default
@@ -534,10 +536,10 @@ def _tasks(config: TrainConfig, known: Sequence[str], default: Sequence[str]) ->
         raise ConfigError(f"--dev-tasks: {error}") from None
 
 
-def _other_tasks(complete: Collection[str], tasks: Collection[str]) -> str:
-    """Return a hint on missing files; if only some of the tasks are complete, it lists them."""
+def _other_tasks(complete: Collection[str], *, all_tasks: Collection[str]) -> str:
+    """Return a hint on missing files; it lists the complete tasks if these are only some of all."""
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
-    if 0 < len(complete) < len(tasks):
+    if 0 < len(complete) < len(all_tasks):
         return f"{check}, or use --dev-tasks {','.join(complete)}"
     return check
 

@@ -25,6 +25,7 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
         batches=trainer.batches.kind,
         max_steps=trainer.total_steps,
         save_every=config.save_every or config.eval_every,
+        # The number of a GPU is shown only if the user has given one.
         device=str(device) if ":" in config.device else device.type,
         precision=resolve_precision(config.precision, device),
     )
@@ -82,7 +83,7 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
         step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
-            # A step beyond the end of the run has no learning rate.
+            # Start again at the end of a short run: a step beyond it has no learning rate.
             batch = trainer.batches.make(step % trainer.batches.steps_per_epoch)
             trainer.train_step(step % trainer.total_steps, batch)
             task.advance()

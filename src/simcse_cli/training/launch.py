@@ -28,8 +28,8 @@ POLL_S = 0.1
 GRACE_S = 10.0
 """Seconds that a process gets to report an error by itself.
 
-The first process gets them after another has ended because of wrong flags, as only the messages of
-the first are shown. A process whose failure has cost others their contact gets them as well.
+If another process has ended because of wrong flags, the first one gets this time, because only its
+messages are shown. So does a process whose failure has cost others their contact.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
@@ -149,7 +149,7 @@ def _start(
             stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
             stdout=subprocess.DEVNULL,  # this process shows the result
             stderr=others if rank else None,
-            # The workers hold the locks of this process too. Ctrl-C reaches them once, from here.
+            # They share the locks of this process, and Ctrl-C reaches them from here alone.
             **apart(held_locks()),
         )
         workers.append(worker)

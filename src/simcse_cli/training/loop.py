@@ -56,23 +56,23 @@ OnStep = Callable[[int, StepResult], object]
 """A function called with the number of steps done and the results since its last call."""
 OnEval = Callable[[int, DevScore], object]
 """A function called with the number of steps done, 0 before training, and the model's scores."""
-COLLAPSE_UNIFORMITY = -0.05  # above it, all vectors nearly coincide; 0 if they are equal
+COLLAPSE_UNIFORMITY = -0.05  # a uniformity from here to 0, that of equal vectors, is a collapse
 MOST_SKIPPED = 20
-"""With fp16: steps in a row whose gradient is not finite, from which a run stops.
+"""With fp16, a run stops after this many steps in a row whose gradient is not finite.
 
-After each, the scale of the loss is halved. It starts at 2^16, so by then it is below 1, and it is
-not the scale that makes the gradient infinite.
+Each of them halves the scale of the loss. The scale starts at 2^16, so it is below 1 by then and
+cannot be what makes the gradient infinite.
 """
 
 
 def build_accelerator(config: TrainConfig) -> Accelerator:
     device = devices.resolve_device(config.device)
     precision = resolve_precision(config.precision, device)
-    # Accelerate keeps its state for the process; an earlier run may have used another precision.
+    # Reset accelerate's state of this process, which may have the precision of an earlier run.
     AcceleratorState._reset_state(reset_partial_state=True)
     set_float32_products(precision, device)
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # Accelerate takes the current one
+        torch.cuda.set_device(device)  # accelerate takes the current device
     mixed = "no" if precision in (Precision.FP32, Precision.TF32) else precision.value
     return Accelerator(mixed_precision=mixed, cpu=device.type == "cpu")
 
@@ -144,7 +144,7 @@ class Trainer:
         )
         self.position = Position()
         self.session = Session()
-        # A GPU is idle while the program reads results, so it reads every step only on a CPU.
+        # Reading results leaves a GPU idle, so the results of every step are read only on a CPU.
         self.reads_every_step = self.accelerator.device.type == "cpu"
         self.n_skipped = 0  # steps in a row that the scaler of fp16 has skipped
         self.running: list[RunningStep] = []
@@ -156,7 +156,7 @@ class Trainer:
         The record is saved as ``run.json``. After an interruption no model card is written.
         """
         status = self.train()
-        # Accelerate would let processes meet on the GPUs of the machine, with --device cpu too.
+        # Wait for all processes. Accelerate's own wait would use GPUs even with --device cpu.
         exchange(None)
         record = self.record(status)
         if self.rank != 0:
@@ -188,7 +188,7 @@ class Trainer:
     def train(self) -> str:
         """Train from the newest state, or from the start; return the status for ``run.json``."""
         is_resumed = self.restore()
-        # The log tells the tracker of its end, also after an error.
+        # When the block ends, also by an error, the log tells the tracker that the run has ended.
         with self.open_log(is_resumed=is_resumed) as log:
             if not is_resumed:
                 self.evaluate_and_save_start(log)
@@ -206,7 +206,7 @@ class Trainer:
             closing(prefetch(self.batches.make, steps)) as batches,
             self.progress.task(title, len(steps)) as task,
         ):
-            # A kill may have come when patience had run out, but before the folder was complete.
+            # If patience ran out just before a kill, only the folder has still to be completed.
             if self.is_out_of_patience:  # the same on all processes, which have read one state
                 return "stopped-early"
             for step, batch in zip(steps, batches, strict=True):
@@ -261,7 +261,7 @@ class Trainer:
         require_same_data(self.run_dir, self.digests)
         self.position = position
         self.session = earlier_session(self.run_dir)
-        # The record may be newer than the state.
+        # The record may be newer than the state, and then counts more time.
         position.total_seconds = max(position.total_seconds, self.session.earlier_seconds)
         self.progress.info(
             f"resuming {self.run_dir} after step {position.step} of {self.total_steps}"
@@ -285,7 +285,8 @@ class Trainer:
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder forward and backward once if that compiles kernels.
 
-        No optimizer step then includes the compilation. The weights stay the same.
+        No optimizer step then includes the compilation. The weights stay the same. Any other note
+        of the encoder is shown to the user.
         """
         if not steps:
             return
@@ -340,11 +341,11 @@ class Trainer:
         numbers = [*terms.values(), *metrics.values(), norm]
         self.running.append(
             RunningStep(
-                step,
-                torch.stack([number.detach() for number in numbers]),
-                list(terms),
-                list(metrics),
-                lr,
+                step=step,
+                numbers=torch.stack([number.detach() for number in numbers]),
+                terms=list(terms),
+                metrics=list(metrics),
+                lr=lr,
                 n_sentences=batch.n_sentences * self.n_processes,
                 n_tokens=batch.n_tokens * self.n_processes,
             )
@@ -352,7 +353,7 @@ class Trainer:
 
     def finish_steps(self) -> StepResult:
         """Wait for the queued steps, check that they are finite, and return their results."""
-        # One exchange averages all queued steps; the norm (last column) is the same everywhere.
+        # One exchange averages all queued steps. The norm (last column) is equal on all processes.
         steps = self.running
         self.running = []
         numbers = torch.stack([queued.numbers for queued in steps])
@@ -389,7 +390,7 @@ class Trainer:
         if not math.isfinite(loss):
             problem = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
         elif not math.isfinite(norm):
-            # The scaler of fp16 skips such a step, which is usual for a few steps only.
+            # The scaler of fp16 skips such a step; only many of them in a row are an error.
             self.n_skipped += 1
             if self.scaler is not None and self.n_skipped < MOST_SKIPPED:
                 return
@@ -464,7 +465,8 @@ class Trainer:
         started = time.perf_counter()
         self.require_finite()
         encoder = ReadyEncoder(self.objective.eval_encoder())
-        # The processes share the work, and vectors that are not finite give undefined scores.
+        # The processes share the work. The dev set itself sees to vectors that are not finite: they
+        # make the score undefined.
         encode = partial(encoder.encode, check_finite=False, shared=True)
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
@@ -504,6 +506,7 @@ class Trainer:
         return is_out_anywhere, is_told_to_stop
 
     def keep_best(self, score: DevScore | None) -> None:
+        """Pass a dev score, if any, to ``on_eval``; save the model if the score is the best."""
         if score is None:
             return
         if self.on_eval is not None:

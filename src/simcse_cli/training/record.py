@@ -165,7 +165,7 @@ def require_same_files(run_dir: Path, record: RunRecord) -> None:
     for files, recorded in _files_of(record):
         if not all(map(Path.is_file, files)):
             continue
-        digests = list(map(_sha256, files, map(_state_of, files)))
+        digests = [_sha256(file, _state_of(file)) for file in files]
         # Several files are recorded by the digest of their digests, and so may be a single one.
         if recorded not in (digests[0], digest(" ".join(digests))):
             raise DataError(
@@ -175,7 +175,10 @@ def require_same_files(run_dir: Path, record: RunRecord) -> None:
 
 
 def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
-    """Yield the training files of a run, then each other file that it has read, with a digest."""
+    """Yield lists of files that a run has read, each list with its recorded digest.
+
+    All training files are one list, which comes first; each other file is a list of its own.
+    """
     given = record.config.get("train_file") or ()
     sources = [given] if isinstance(given, str) else given
     others = _digests_by_file(record.data)
@@ -194,7 +197,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
 
 @cache
 def _sha256(file: Path, _state: tuple[int, ...]) -> str:
-    """Return the SHA-256 of a file; the runs of a command share it while its state is the same."""
+    """Return the SHA-256 of a file, computed once for all runs of a command unless it changes."""
     return sha256_file(file)
 
 

@@ -89,7 +89,7 @@ class _Request:
 
     def run_one(self, config: TrainConfig, run_dir: Path) -> runs.RunRecord | None:
         """Train one run, in this process or in ``n_started`` new ones, and return its record."""
-        # The folder of several runs is empty or resumed, so each goes on with what it finds there.
+        # The folder of several runs is new or resumed, so each run may continue what is there.
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started == 1:
@@ -119,7 +119,7 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if request.is_many:
         return train_many(request, seeds)
 
-    # Without seeds or a sweep there is one run, or the forecast of one: that of the first seed.
+    # What is left is one run, or a dry run, which forecasts the run of the first seed, if any.
     config = request.config({"seed": seeds[0]} if seeds else {})
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
@@ -155,10 +155,9 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
 
 
 def _join_processes(options: RunOptions, progress: Progress) -> int:
-    """Return how many processes this process has to start, or 1 if it starts none.
+    """Return how many processes this one has to start, or 1 if it does the training itself.
 
-    If the result is 1, this process does the training. If it is one of several processes that were
-    started together, it has joined their group.
+    If it trains and was started together with other processes, it has joined their group.
     """
     if processes.is_launched():
         processes.end_with_launcher()
@@ -180,10 +179,12 @@ def _require_resumable(request: _Request) -> None:
     target = runs_folder(options) if request.is_many else options.output
     if target is None:
         raise UsageError("name the run to continue with -o", option="--resume")
-    # If a kill came before the folder was made, a command that names the data starts the run anew.
+    # If a kill came before the folder was made, a command that names the data starts the run anew,
+    # and so does a sweep.
     may_start = "train_file" in request.flags or options.config is not None
     if may_start or options.sweep is not None:
         return
+    # Several runs need only their folder; a single run needs its record.
     if not (request.is_many and target.is_dir()):
         runs.require_run(target)
 
@@ -287,13 +288,13 @@ def train_run(
             runs.require_empty(run_dir)
 
         # Build the parts, and train until the end or a stop. Before that, free the model of an
-        # earlier run: where accelerate wraps its forward pass, it refers to itself.
+        # earlier run: if accelerate has wrapped its forward pass, only ``gc`` can free it.
         gc.collect()
         parts = build_parts(config, progress, resumed_batches)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
-        stopped: list[bool] = []
+        stopped: list[bool] = []  # ``stop_on_signal`` below replaces it
         try:
             trainer = Trainer(
                 config,
@@ -308,8 +309,8 @@ def train_run(
                 _require_steps_left(trainer)
             if is_first:
                 _open_folder(config, run_dir, resume=resume, force=force)
-            processes.exchange(None)  # until then, others may see what --force removes
-            # A signal stops the teachers at once, as their vectors are saved part by part.
+            processes.exchange(None)  # wait, so that the others do not see what --force removes
+            # A signal stops the teachers at once, because their vectors are saved part by part.
             if (teachers := parts.batches.teachers) is not None:
                 teachers.prepare(run_dir, progress)
             notice = "stopping after this step; Ctrl-C again stops at once"
@@ -361,7 +362,7 @@ def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: boo
 
 
 def _is_resumed(run_dir: Path, *, resume: bool) -> bool:
-    # The record is written later than the settings.
+    # Look for the settings: a run that was killed early may have no record yet.
     return resume and (run_dir / "config.yaml").exists()
 
 
@@ -376,7 +377,7 @@ def sole_training(folder: Path) -> AbstractContextManager[None]:
 
 
 def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
-    """Return the settings that ``--mode``, ``--set`` and options of the objective stand for."""
+    """Return the settings from ``--mode``, ``--mlm-weight``, ``--dual-encoder`` and ``--set``."""
     settings: Settings = {}
     if options.mode is not None:
         if options.mode not in MODES:
@@ -520,7 +521,7 @@ def ready_settings(
         file_name = "triplets.csv"
     train_file = folder / file_name
     progress.warn(f"no --train-file: training on the generated demo corpus ({train_file})")
-    # The demo corpus also has the dev data, unless the user has chosen other data.
+    # Take dev data from the demo corpus as well, unless the user has chosen other data.
     dev: Settings = {}
     if config.dev_suite is DevSuite.FILE and config.dev_split is None:
         dev["dev_file"] = config.dev_file or str(sts_files(folder, "STSBenchmark", split="dev")[0])

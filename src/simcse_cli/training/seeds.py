@@ -115,7 +115,10 @@ class ManyRuns:
 
 
 def _is_ours(entry: Path) -> bool:
-    """Tell whether this program wrote a result, a run, or a trial that was perhaps killed early."""
+    """Tell whether a folder's entry is a result, a run, or a trial of this program.
+
+    A run or a trial may have been killed early.
+    """
     if not entry.is_dir():
         return entry.name in ("sweep.json", "sweep.png", "seeds.json")
     if any(map(is_run, [entry, *entry.glob(f"{SEED_PREFIX}*")])):

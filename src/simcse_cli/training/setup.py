@@ -70,7 +70,7 @@ LOOKED_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """What a ``Trainer`` needs besides the settings; ``digests`` are the facts to record."""
+    """What a ``Trainer`` needs besides the settings; ``digests`` are facts for the run's record."""
 
     objective: Objective
     batches: BatchMaker
@@ -113,7 +113,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     has_kept_head = is_recorded and record.head_use is HeadUse.KEPT
     has_mlp = POOLERS[pooler].has_head and record.pooler is None and has_original_head(model)
     has_own_head = (has_kept_head or has_mlp) and head_use is not HeadUse.NONE
-    # A model without a head is loaded without one; a fresh one is set below, with its pooler.
+    # A model without a head is loaded without one; a fresh head is set below, with its pooler.
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),
@@ -159,7 +159,7 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 
 def _first_template(config: TrainConfig) -> str | None:
-    """Return the template of the first view, which the saved model keeps; None without one."""
+    """Return the first view's template, or None; the saved model keeps this template."""
     if not config.template or config.template[0] == NOTHING_AROUND:
         return None
     accepted = settings_of(find_objective(config.objective).Options)
@@ -187,7 +187,7 @@ def put_lora(
             "whole model",
             hint="leave it out, which merges both into a whole model",
         )
-    # An adapter records the model that it belongs to.
+    # An adapter records the Hub name or the absolute path of the model that it belongs to.
     base = hub_name_of(config.model) or str(model.named.resolve())
     backbone = encoder.backbone
     n_weights = sum(weight.numel() for weight in backbone.parameters())
@@ -221,6 +221,7 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
         return model_augmenter(options)
     method = choices.Augmentation(on_tokens[0].method)
     rate = on_tokens[0].rate or 0.0
+    # The encoder reads its own sub-words, so a step on them takes neither a model nor other steps.
     if len(steps) > 1 or steps[0].model is not None:
         verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
@@ -251,8 +252,9 @@ def check_settings(config: TrainConfig) -> None:
     for name, reason in REFUSALS.items():
         value = getattr(config, name)
         is_default = value == getattr(TrainConfig, name)
-        # Every objective takes ``DropoutMode.NONE``, as without masks there is nothing to share.
-        if name not in accepted and not (is_default or value is DropoutMode.NONE):
+        # Every objective takes ``DropoutMode.NONE``: without masks there is nothing to share.
+        can_stay = name in accepted or is_default or value is DropoutMode.NONE
+        if not can_stay:
             raise ConfigError(
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot "
                 f"use it, {reason}",
@@ -294,7 +296,7 @@ def check_settings(config: TrainConfig) -> None:
             f"--objective {config.objective}",
             hint="leave it out, which saves the whole model",
         )
-    # Check the options of the objective, before an augmenter or a teacher is loaded.
+    # Raise an error for wrong options of the objective before an augmenter or a teacher is loaded.
     objective_options(config.objective, _common_settings(config), config.options)
     if config.lora is not None:
         require_extra("peft", "--lora")
@@ -302,7 +304,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-# Limit of a repeated file's examples in an epoch; the order takes 40 bytes for each.
+# The most examples that a file with a weight above 1 may give an epoch: to put an epoch in order
+# takes 40 bytes for each.
 MOST_REPEATED = 100_000_000
 
 
@@ -360,7 +363,7 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
             )
     for_rows, for_pairs = given_tables(config, progress)
 
-    # Join the documents of all files first, as examples are made from all of them together.
+    # Join the documents of all files: the objective makes its examples from all of them together.
     if objective.reads is DataKind.DOCUMENTS:
         documents = [
             training_file.read_training_documents(source, for_rows) for source, _ in sources
@@ -443,7 +446,8 @@ def _hold_out(
     for n_rows, weight in data.files:
         n_kept = sum(row[0] not in chosen for row in itertools.islice(rows, n_rows))
         files.append((n_kept, weight))
-    if any(n_rows == 0 for n_rows, _ in files) or not len(kept):
+    # ``files`` may be empty if there is one file, so look at the rows that are kept as well.
+    if any(n_kept == 0 for n_kept, _ in files) or not len(kept):
         raise DataError(f"{data.name}: --dev-split {share:g} would hold out every row of a file")
     return replace(data, rows=kept, files=tuple(files)), held_out
 
@@ -451,8 +455,9 @@ def _hold_out(
 def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.device) -> None:
     """Apply the settings of attention, compilation and gradient checkpointing to the encoders.
 
-    Raise ConfigError for settings that have no effect on packed rows. Settings that compute a layer
-    twice are also refused on a device where the second pass would draw other dropout masks.
+    Raise ConfigError for settings that have no effect on packed rows, or that the precision does
+    not allow. Settings that compute a layer twice are also refused on a device where the second
+    pass would draw other dropout masks.
     """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
@@ -521,13 +526,13 @@ def build_parts(
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
-    # Several processes would wait for gradients of parameters that no vector depends on.
+    # Freeze parameters that no vector depends on: several processes would wait for their gradients.
     for module in objective.modules():
         if process_count() > 1 and isinstance(module, SentenceEncoder):
             module.freeze_unread()
     _set_up_encoders(objective, config, resolve_device(config.device))
 
-    # Make the examples of the first epoch to count them, which may also add warnings.
+    # Make the examples of the first epoch, to count them; this may add to ``objective.warnings``.
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(examples))
     if n_examples < 2:
@@ -567,7 +572,7 @@ def build_parts(
     shared, kind = shared_texts(config, objective, examples, progress, resumed_batches)
     digests["batches"] = kind.value
 
-    # Batches without duplicates may leave out rows.
+    # Make the batches, which leave out rows if these have no place in batches without duplicates.
     batches = BatchMaker(
         objective,
         data,
@@ -607,10 +612,10 @@ def _code_and_models(
 
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
-    """Return the objective with its encoder; layers that it adds are drawn from the seed."""
+    """Return the objective with its encoder; layers that the objective adds depend on the seed."""
     settings = _common_settings(config) | {
         "augment": build_augment(config.augment, config.device),
-        "teacher": None if teachers is None else teachers.dim,
+        "teacher": None if teachers is None else teachers.dim,  # objectives take the width alone
     }
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)
@@ -621,6 +626,7 @@ def _common_settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings of a run under the names that options of objectives have for them."""
     return config.to_dict() | {
         "temperature": config.effective_temperature,
+        # ``to_dict`` has choices as text, but objectives take the choices themselves.
         "similarity": config.similarity,
         "dropout_mode": config.dropout_mode,
         "original_scaling": config.gather is choices.Gather.ORIGINAL,

@@ -49,7 +49,7 @@ _UNREADABLE = (
 class Position:
     """The position of a run after a completed optimizer step.
 
-    ``start_score`` is the dev score before training, ``trained_score`` the best one after it, and
+    ``start_score`` is the dev score before training, ``trained_score`` the best later one, and
     ``best_score`` the best of all. ``start_examples`` and ``best_examples`` hold the value of each
     dev example, by the model before training and by the best model. ``total_seconds`` covers all
     sessions, ``n_sentences`` all processes.
@@ -136,7 +136,7 @@ class States:
         for name, tensor in self.objective.state_dict().items():
             weights[f"module.{name}"] = tensor.detach().cpu().clone()
 
-        # What the optimizer keeps for a parameter are tensors, and for some optimizers numbers.
+        # For each parameter the optimizer keeps tensors, and some optimizers keep numbers, too.
         tensors: dict[str, Tensor] = {}
         numbers: dict[str, Any] = {}
         for index, values in self.optimizer.state_dict()["state"].items():
@@ -208,16 +208,16 @@ def _restore_optimizer(
     # A key is ``optimizer.INDEX.NAME``, where the index numbers the parameters.
     restored: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **numbers}.items():
-        _, number, name = key.split(".", 2)
-        restored.setdefault(int(number), {})[name] = value
+        _, index_text, name = key.split(".", 2)
+        restored.setdefault(int(index_text), {})[name] = value
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for index, values in restored.items():
         # A moment has the shape of its parameter, and a step counter has none.
         shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
         if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
-    moments_of_each = {frozenset(values) for values in restored.values()}
-    if len(moments_of_each) > 1 or n_tensors not in (None, len(tensors)):
+    sets_of_names = {frozenset(values) for values in restored.values()}
+    if len(sets_of_names) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")
     optimizer.load_state_dict(
         {"state": restored, "param_groups": optimizer.state_dict()["param_groups"]}

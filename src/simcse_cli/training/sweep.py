@@ -117,7 +117,7 @@ def read_plan(name: str) -> SweepPlan:
             )
     for setting, span in plan.search.items():
         for end in ("low", "high"):
-            if isinstance(span, dict) and isinstance(span.get(end), str):  # YAML reads 1e-5 so
+            if isinstance(span, dict) and isinstance(span.get(end), str):  # YAML reads 1e-5 as text
                 span[end] = convert(span[end], float, f"{name}: search.{setting}.{end}")
         if not _is_span(span):
             raise ConfigError(
@@ -220,11 +220,11 @@ def run_sweep(
     """Run the proposed trials one by one; return them, and save them as ``sweep.json``.
 
     Each trial gets a subfolder named after its settings. A trial that diverges or runs out of
-    memory counts as failed, and the sweep goes on; in a group of processes, one that runs out of
-    memory ends the sweep. ``--resume`` skips a failed trial as long as its folder exists.
+    memory counts as failed, and the sweep goes on; in a group of processes, a trial that runs out
+    of memory ends the sweep. ``--resume`` skips a failed trial as long as its folder exists.
     """
     trials: list[Trial] = []
-    # The first process changes the file that tells of failures, so the others take them from it.
+    # All processes use what the first one has read, because it rewrites the file with the failures.
     failed = exchange(earlier_failures(runs.folder))[0]
     failed_later = dict(failed)  # those that are not reached yet, which stay in the file
     for trial in proposed:
@@ -279,7 +279,7 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     best_steps = [None if record is None else record.best_step for record in records]
     if records[0] is not None:
         trial.measure = records[0].chosen_by
-    # Only the first process has records; a search has to propose the same trials in all of them.
+    # Only the first process has records, but the search of every process needs the scores.
     trial.scores, trial.best_steps = exchange((scores, best_steps))[0]
 
 
@@ -335,7 +335,7 @@ def train_sweep(
             )
         return config
 
-    # Run the trials. Settings are checked first, as opening the folder may empty it.
+    # Run the trials. Settings are checked first, because opening the folder may empty it.
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
@@ -412,7 +412,10 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
 
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
-    """Return the settings of flags and sweep; raise ConfigError if both give the same setting."""
+    """Return the settings of flags and sweep; raise ConfigError if both give the same setting.
+
+    Options of the objective may come from both; for an option that both give, the sweep counts.
+    """
     # Only the command line may name code that is run, so it repeats what a sweep names.
     require_typed(swept, flags, "the sweep")
     for name in sorted((flags.keys() & swept.keys()) - {"options"}):

@@ -133,5 +133,8 @@ class Teachers:
 def _write_record(
     name: str, made_of: Mapping[str, str], folder: Path, rows: Array, texts: Iterable[str]
 ) -> None:
-    """Write the record of a file of vectors into the folder in which the file is completed."""
+    """Write the record of a file of vectors into ``folder``, where the sink completes that file.
+
+    The sink also passes the vectors and texts, which the record does not need.
+    """
     write_json(folder / name, made_of)

@@ -86,7 +86,8 @@ def _start_tensorboard(run: TrackedRun) -> Started:
     if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
 
-        # Accelerate would write the settings as a separate run, named by the clock.
+        # Accelerate would write the settings as a separate run, named by the clock. Of the metrics,
+        # only the names are used.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
     return tracker, f"tensorboard --logdir {group_folder(run.folder) or run.folder}"

@@ -53,7 +53,7 @@ class _CheckedFiles(IndexDataCacheFile):
 
     def _dump(self, obj: Any) -> bytes:
         # numba's files are pickles, whose reader ignores bytes behind their end. The checksum must
-        # be in the file from the start, as several processes may compile and write the same one.
+        # be in the file from the start: several processes may compile and write the same file.
         content: bytes = super()._dump(obj)  # type: ignore[no-untyped-call]
         return content + sha256(content).digest()
 
@@ -85,7 +85,7 @@ def was_compiled(folder: Path | None = None) -> bool:
     """Tell whether compiled kernels are in ``folder``, by default the folder that numba uses."""
     if folder is None:
         folder = Path(attention_forward.stats.cache_path)
-    # This kernel stands for all, as every model needs attention.
+    # This kernel stands for all, because every model needs attention.
     return any(folder.glob(f"{Path(__file__).stem}.attention_forward-*.nbi"))
 
 
@@ -616,6 +616,7 @@ def attention_forward(
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
     lowest, scale = _lowest_kept_and_scale(threshold)
+    # Room for a few more: a head may start inside a word, and a row reads draws for its padding.
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
     # The index of a head's first draw in ``draws``, and that of its last word in ``words``. The
@@ -671,6 +672,7 @@ def attention_forward(
                     is_kept = draw[j] >= lowest
                     prob[j] = p if is_kept else -p
                     score[j] = scale * p if is_kept else _F(0)
+            # The columns of this head in ``mixed``: the weights times the values.
             _product(score_at, padded, 1, v, 3 * width, mixed_at, width, length, head, length)
         # The context in the type of the products.
         for i in range(length):
@@ -732,8 +734,9 @@ def attention_backward(
             d_score_at, weight_at = _address(d_scores), _address(weights)
             _transpose(states[:length, 2 * width + h * head : 2 * width + (h + 1) * head], values)
             _product(d_mixed_at, width, 1, v_t, padded, d_score_at, padded, length, padded, head)
-            # Gradients of the scores, and the weights w after dropout. Dropout scales w and d_probs
-            # alike, so sum_j(probs_j d_probs_j) is computed as sum_j(w_j d_w_j).
+            # The product has put d_w into ``d_scores``; here, the gradients of the scores replace
+            # it. Dropout scales the weights w and d_probs alike, so sum_j(probs_j d_probs_j) is
+            # computed as sum_j(w_j d_w_j).
             for i in range(length):
                 prob, row, weight = probs[(s * n_heads + h) * length + i], d_scores[i], weights[i]
                 weighted_sum = _F(0)
