@@ -227,6 +227,8 @@ def test_inflection_of_names_the_form(
         ("child", Pos.NOUN, Inflection.PLURAL, "children"),
         ("city", Pos.NOUN, Inflection.PLURAL, "cities"),
         ("box", Pos.NOUN, Inflection.PLURAL, "boxes"),
+        ("monarch", Pos.NOUN, Inflection.PLURAL, "monarchs"),
+        ("torch", Pos.NOUN, Inflection.PLURAL, "torches"),
         ("human", Pos.NOUN, Inflection.PLURAL, "humans"),
         ("sheep", Pos.NOUN, Inflection.PLURAL, "sheep"),
         ("policeman", Pos.NOUN, Inflection.PLURAL, "policemen"),

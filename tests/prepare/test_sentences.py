@@ -23,7 +23,7 @@ def test_sentence_rows_reads_sources_in_order(tmp_path):
         ["Wait...", "What?!", "Été was next."],
         ["no end mark"],
         ["I said no.", "Then I left.", "No.", "See No. 5."],
-        ["¿Dónde está?", "¡No llega!", "¿y tú?", "Gracias."],
+        ["¿Dónde está?", "¡No llega!", "¿y tú?", "Gracias.", "«¿qué?» dijo."],
         ["Er sagte: „Das geht.“", "»Gut.«", "„Nein“, sagte er.", "‹Oui.›", "Bien."],
         ["Es kam z. B. am 3. Oktober von Dr. Kurz (Abt. IT, Nr. 5) bzw. von Fa. Ott.", "Gut."],
         ["Die 3. Auflage kostet d. h. Sie zahlen ca. 5 Euro usw. über Hrn. Meier.", "Ja."],

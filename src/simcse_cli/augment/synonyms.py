@@ -35,6 +35,7 @@ _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
 _UNLIKELY = 0.01  # factor for the weight of a reading that the word before speaks against
 _SIBILANT = re.compile("(s|x|z|ch|sh)$")
+_HARD_CH = word_set("epoch eunuch loch matriarch monarch oligarch patriarch stomach tech")
 _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWEL_GROUP = re.compile("[aeiouy]+")
 # Forms equal to the base form are in no exception list.
@@ -318,7 +319,7 @@ def _plural(noun: str) -> str:
 def _with_s(word: str, after_o: str = "s") -> str:
     if _CONSONANT_Y.search(word):
         return word[:-1] + "ies"
-    if _SIBILANT.search(word):
+    if _SIBILANT.search(word) and word not in _HARD_CH:
         return word + "es"
     return word + (after_o if word.endswith("o") else "s")
 

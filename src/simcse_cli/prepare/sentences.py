@@ -92,7 +92,8 @@ def _goes_on(before: str, text: str, position: int) -> bool:
     """
     found = _NEXT_WORD.match(text, position)
     following = found.group(1) if found else ""
-    if following[:1].islower() and text[position] not in "¿¡":
+    asks_in_spanish = found is not None and not set("¿¡").isdisjoint(found.group())
+    if following[:1].islower() and not asks_in_spanish:
         return True
     last = _LAST_WORDS.search(before)
     if last is None:  # another mark than a full stop
