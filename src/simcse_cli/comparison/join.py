@@ -311,10 +311,10 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
 
     Repetitions are entries with the same label, or runs whose resolved settings differ only in the
     seed. If a seed occurs twice among such runs, only runs in the same folder are repetitions of
-    each other. Variants (results that were measured under other settings) are repetitions if they
-    have the same name and their runs are repetitions.
+    each other. A run may have variants: results of its model under other evaluation settings, each
+    with a name. Variants of the same name are repetitions if their runs are.
 
-    If members have the same label, their seed is added to it, or a number if the seed is unknown.
+    Members with the same label get their seed added to it, or a number if the seed is unknown.
     The mean is named after the common start of the labels, without a ``-seed-`` at its end.
     """
     repeated = _grouped([entry for entry in entries if not entry.variant], _repetition_key)

@@ -284,8 +284,8 @@ def _cells(
     """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
-    # The CSV reader takes one character that is no quote, and would refuse the bare quotes of most
-    # TSV files.
+    # Split plainly where the CSV reader cannot: its separator is one character other than a quote,
+    # and it refuses bare quotes, which most TSV files have.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
     if len(separator) > 1 or separator == '"' or (separator == "\t" and not is_quoted):
         return _split_cells(lines, separator)

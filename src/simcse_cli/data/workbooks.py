@@ -129,7 +129,10 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _last_place(content: IO[bytes]) -> tuple[str, int]:
-    """Return the last column with content, or "" if none is behind Z, and the last row's number."""
+    """Return the last column and the number of the last row with content.
+
+    The column is "" if none is behind Z.
+    """
     column = ""
     row = 0
     block = b""

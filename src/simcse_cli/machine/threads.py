@@ -30,9 +30,11 @@ def map_on_cores(
     any number of threads; then the results do not depend on that number, apart from rounding.
 
     The caller computes too. Worker threads are reused: new ones often start on the caller's core,
-    which costs up to 15 ms. ``function`` computes with PyTorch or NumPy on the CPU, with gradients
-    enabled and inference mode off. After an exception, the remaining items are dropped. A single
-    item gets all threads.
+    which costs up to 15 ms. After an exception, the remaining items are dropped. A single item gets
+    all threads.
+
+    ``function`` must compute on the CPU, with PyTorch or NumPy, and set the modes of PyTorch that
+    it needs: a worker has those of a new thread (gradients, no inference mode), not the caller's.
     """
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
@@ -74,7 +76,7 @@ class _Work(Generic[_Item, _Result]):
         can_take = True
         while self._results:
             while can_take and not self._results[0].done():
-                # A new thread has these modes, so the caller must have them too.
+                # The helpers are new threads, which have these modes; the caller takes them too.
                 with torch.inference_mode(False), torch.enable_grad():
                     can_take = self._take_one()
             yield self._results.popleft().result()

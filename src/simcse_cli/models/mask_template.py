@@ -64,11 +64,10 @@ class MaskTemplate:
         self._space = prefix[len(prefix.rstrip()) :]
         self._n_first, self._n_last = tokens.frame(prompt="", limit=NO_LIMIT)
 
-        # Special sub-words stand around the whole row, so they are removed from each side.
-        sides = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
-        self._before, self._after = (
-            side[self._n_first : len(side) - self._n_last] for side in sides
-        )
+        # ``ids`` puts special sub-words around each of the two texts. They are removed, as a row
+        # needs them only once: around the whole.
+        framed = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
+        self._before, self._after = (ids[self._n_first : len(ids) - self._n_last] for ids in framed)
         if self._after.count(tokens.tokenizer.mask_token_id) != 1:
             raise ConfigError(f"{option}: {tokens.name} does not read {mask} as one sub-word")
 

@@ -64,10 +64,10 @@ class Operators:
         return activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return ``norm(states + dropout(linear(x)))`` twice, with the parts of ``end``.
+        """Return two copies of ``norm(states + dropout(linear(x)))``, whose parts ``end`` holds.
 
-        The first result is for the next sum, the second for the next product. In compiled kernels,
-        their types differ.
+        The first copy is for the next sum, the second for the next product. Compiled kernels give
+        them different types.
         """
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)

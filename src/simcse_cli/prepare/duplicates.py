@@ -217,9 +217,9 @@ class _Result:
     found: dict[int, FoundText]
 
     def pairs(self, form: FileFormat) -> Iterator[tuple[Any, ...]]:
-        """Yield each duplicate and the text that it repeats as a row, in the order of the file.
+        """Yield a row for each duplicate, with the text that it repeats, in the order of the file.
 
-        JSON Lines get numbers, other formats texts.
+        For JSON Lines, the numbers of a row stay numbers; for other formats, all cells are texts.
         """
         is_json_lines = form is FileFormat.JSONL
         for number in sorted(self.found):

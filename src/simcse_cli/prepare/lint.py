@@ -386,7 +386,8 @@ _JOBS = {
 def _reading_facts(table: Table) -> dict[str, Any]:
     """Return how a table is read: its header, its columns with their kinds, and its first rows.
 
-    ``jobs`` says for each job which columns it takes, or what it asks.
+    The entry ``jobs`` gives, for each job that can use the table, the columns that it takes, or
+    the question that the user must answer first.
     """
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
