@@ -174,6 +174,13 @@ def test_the_page_lists_what_is_public():
     assert listed == methods | set(simcse_cli.__all__) | {"Neighbour", "SearchIndex", "SimcseError"}
 
 
+def test_the_page_names_every_module_of_losses():
+    named = PAGE.read_text(encoding="utf-8").split("## Loss functions")[1].split("```")[0]
+    folder = Path(simcse_cli.__file__).parent / "losses"
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__", "similarity"}
+    assert set(re.findall(r"`(\w+)`", named)) - {"angle", "help"} == modules
+
+
 def test_the_examples_of_the_page_run(tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("captions.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
