@@ -329,39 +329,76 @@ def test_id_column_names_the_rows(encode, tmp_path):
     assert "no column nothing; there are key, caption" in outcome.stderr
 
 
-def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_model_dir):
+def test_a_file_address_is_the_path_in_it(encode, invoke, tmp_path, source, tiny_model_dir):
+    encode("one.npy")
+    place = f"file://{tmp_path}"
+    for number in (1, 2):
+        outcome = encode(f"{place}/v.npy", "--shard", f"{number}/2", source=f"{place}/input.txt")
+        assert outcome.exit_code == 0, outcome.stderr
+    assert invoke("encode", "--merge", f"{place}/v.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    given = ("--embeddings", f"{place}/v.npy", "--query", "rain", "-o", f"{place}/found.json")
+    outcome = invoke("analyze", "search", source, "-m", tiny_model_dir, "--pooler", "avg", *given)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert (tmp_path / "found.json").is_file()
+    assert encode(f"{place}/w.jsonl").exit_code == 0
+    assert (tmp_path / "w.jsonl").is_file()
+    assert not (tmp_path / "file:").exists()
+
+
+def test_an_address_that_cannot_be_written_as_asked_is_refused(encode, invoke, tmp_path, bucket):
+    refused = encode(f"{bucket}/v.npy")
+    assert refused.exit_code == 2
+    assert "takes a folder of parquet parts" in refused.stderr
+    assert f"use -o {bucket}/v, or" in " ".join(refused.stderr.split())
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\nA cat.\tA dog.\n")
+    for outcome in (
+        encode("gopher://host/v.npy"),
+        encode("gopher://host/v"),
+        encode("u.npy", "--index", f"{bucket}/v.index"),
+        encode(f"{bucket}/v.tsv", "--pairs", source="pairs.tsv"),
+        invoke("encode", "--merge", f"{bucket}/v.npy"),
+        invoke("train", "-o", f"{bucket}/run", "--train-file", "input.txt", "--mode", "unsup"),
+    ):
+        assert outcome.exit_code == 1
+        assert "is an address, need a path on this machine" in outcome.stderr
+    assert not list(tmp_path.glob("*:*"))
+
+
+def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_model_dir, bucket):
+    address_of_source = f"{bucket}/{source.name}"
     encode("one")
     encode("one.npy")
-    assert encode("v.npy", source=f"file://{source}").exit_code == 0
+    assert encode("v.npy", source=address_of_source).exit_code == 0
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
-    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    outcome = encode(f"{bucket}/there/v", source=address_of_source)
     assert outcome.exit_code == 0, outcome.stderr
     made = {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
     assert made == {p.name: p.read_bytes() for p in (tmp_path / "one").glob("part-*")}
-    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    outcome = encode(f"{bucket}/there/v", source=address_of_source)
     assert outcome.exit_code == 1
     (tmp_path / "there" / "v" / "_part-00002-of-00007.parquet.json").unlink()
     (tmp_path / "there" / "v" / "part-00002-of-00007.parquet").unlink()
     kept = tmp_path / "there" / "v" / "part-00003-of-00007.parquet"
     kept.write_bytes(b"not touched by --resume")
-    address, progress = f"file://{tmp_path}/there/v", CountingProgress()
+    address, progress = f"{bucket}/there/v", CountingProgress()
     options = EncodeOptions(
         output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True
     )
-    encode_file.encode_file(f"file://{source}", options, write=print, progress=progress)
+    encode_file.encode_file(address_of_source, options, write=print, progress=progress)
     assert progress.n_done == progress.n_expected == 49
     assert kept.read_bytes() == b"not touched by --resume"
-    assert encode(address, "--force", source=f"file://{source}").exit_code == 0
+    assert encode(address, "--force", source=address_of_source).exit_code == 0
     assert made == {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
-    missing = encode("w.npy", source=f"file://{tmp_path}/nowhere.txt")
+    missing = encode("w.npy", source=f"{bucket}/nowhere.txt")
     assert missing.exit_code == 1
     assert "nowhere.txt cannot be read" in missing.stderr
 
 
 def test_a_part_that_could_not_be_replaced_at_an_address_is_encoded_by_resume(
-    encode, tmp_path, monkeypatch
+    encode, tmp_path, monkeypatch, bucket
 ):
-    address, part = f"file://{tmp_path}/v", tmp_path / "v" / "part-00003-of-00007.parquet"
+    address, part = f"{bucket}/v", tmp_path / "v" / "part-00003-of-00007.parquet"
     assert encode(address).exit_code == 0
     content = part.read_bytes()
 

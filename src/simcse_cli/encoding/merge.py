@@ -16,7 +16,7 @@ from simcse_cli.encoding import formats
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.encoding.row_names import NamedRow, names_file, text_digest, write_names
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import atomic_path, check_output
+from simcse_cli.files.atomic import atomic_path, check_output, require_local
 from simcse_cli.files.inputs import Inputs, read_json
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked
@@ -49,6 +49,7 @@ def merge_shards(
     The output is the file that one process would have written. The pieces stay unchanged, and their
     paths are returned.
     """
+    require_local(output)
     # The shards, each with the side file that says what it holds.
     paths = _find_pieces(output, source)
     files: list[Path] = []

@@ -26,6 +26,7 @@ _HINTS = {
     errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+_ADDRESS = re.compile(r"\w[\w+-]+:/")  # not C:/; a Path keeps one of the two slashes
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -46,8 +47,17 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
     return path
 
 
+def require_local(path: Path) -> None:
+    """Raise OutputError if the path of an output is an address, such as ``s3://BUCKET/FILE``."""
+    if _ADDRESS.match(str(path)):
+        address = str(path).replace(":/", "://", 1)
+        hint = "write to a path here, and copy it to the address"
+        raise OutputError(f"{address} is an address, need a path on this machine", hint=hint)
+
+
 def make_folder_of(path: Path) -> None:
-    """Create the folder of an output; raise OutputError if that fails or the name is too long."""
+    """Create the folder of an output; raise OutputError if that fails or its name is unfit."""
+    require_local(path)
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
         what = f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}"
