@@ -252,6 +252,19 @@ def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
     assert "simcse encode INPUT -o vectors --resume" in refused
 
 
+def test_a_file_without_ending_takes_no_parts(encode, tmp_path):
+    for device in ("/dev/null", "/dev/stdout"):
+        for more in ((), ("--force",)):
+            refused = encode(device, *more)
+            assert refused.exit_code == 1
+            assert f"{device} is no regular file" in refused.stderr
+            assert "use -o - for standard output" in refused.stderr
+    (tmp_path / "notes").write_text("mine")
+    assert "notes exists already" in encode("notes").stderr
+    assert "unknown ending" in encode("notes", "--force").stderr
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
 def test_a_part_or_shard_has_one_writer(encode, tmp_path):
     for output, file, arguments in (
         ("v", "v/part-00001-of-00007.parquet", ()),
