@@ -172,7 +172,8 @@ def writing(target: Path, *, hint: str | None = None) -> Iterator[None]:
         if match is None or isinstance(error, SimcseError):
             raise
         code = int(match[1])
-        raise output_error(target, OSError(code, os.strerror(code)), hint=hint) from error
+        refusal = OSError(code, os.strerror(code))
+        raise output_error(target, refusal, hint=hint) from refusal
 
 
 @contextmanager
