@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 from types import SimpleNamespace
@@ -105,10 +106,27 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
     refused = invoke("encode", "--merge", "v.npy")
     assert refused.exit_code == 1
     assert "of 2 shards 1 are missing: 1" in refused.stderr
-    assert "simcse encode INPUT -o v.npy --shard 1/2 --resume" in refused.stderr
+    assert "--shard 1/2 --resume" in refused.stderr
     assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert "is already finished" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_the_fix_of_a_missing_shard_has_the_settings_of_the_others(encode, invoke, tmp_path):
+    lines = [json.dumps({"my text": line}) for line in LINES]
+    (tmp_path / "a table.jsonl").write_text("\n".join(lines) + "\n")
+    settings = ("--column", "my text", "--max-length", "12", "--normalize", "--dtype", "float16")
+    settings += ("--prompt", "It's: ", "--truncate-dim", "8")
+    outcome = encode("one.npy", *settings, source="a table.jsonl")
+    assert outcome.exit_code == 0, outcome.stderr
+    encode("v.npy", *settings, "--shard", "2/2", source="a table.jsonl")
+    refused = invoke("encode", "--merge", "v.npy")
+    fix = refused.stderr.partition("fix: ")[2]
+    again = invoke(*shlex.split(fix)[1:])
+    assert again.exit_code == 0, (fix, again.stderr)
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 0, outcome.stderr
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
@@ -249,7 +267,7 @@ def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
     (tmp_path / "vectors" / "part-00003-of-00007.parquet").unlink()
     refused = " ".join(invoke("encode", "vectors", "--merge", "w.npy").stderr.split())
     assert "vectors: of 7 shards 1 are missing: 3" in refused
-    assert "simcse encode INPUT -o vectors --resume" in refused
+    assert f"simcse encode {tmp_path / 'input.txt'} -o vectors " in refused
 
 
 def test_a_file_without_ending_takes_no_parts(encode, tmp_path):
