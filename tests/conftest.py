@@ -104,6 +104,23 @@ def invoke(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
     return run
 
 
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Return the address of a cloud store whose files lie in ``tmp_path``."""
+    from pyarrow import fs
+
+    from simcse_cli.data import file_sets
+    from simcse_cli.encoding import part_files
+    from simcse_cli.files import inputs
+
+    def file_system(address: object) -> tuple[fs.FileSystem, str]:
+        return fs.LocalFileSystem(), str(address).replace("s3://bucket", str(tmp_path))
+
+    for module in (file_sets, part_files, inputs):
+        monkeypatch.setattr(module, "file_system", file_system)
+    return "s3://bucket"
+
+
 @pytest.fixture(scope="session")
 def _tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "bert"

@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 from types import SimpleNamespace
@@ -105,10 +106,27 @@ def test_killed_shard_resumes_by_itself(encode, invoke, tmp_path, monkeypatch):
     refused = invoke("encode", "--merge", "v.npy")
     assert refused.exit_code == 1
     assert "of 2 shards 1 are missing: 1" in refused.stderr
-    assert "simcse encode INPUT -o v.npy --shard 1/2 --resume" in refused.stderr
+    assert "--shard 1/2 --resume" in refused.stderr
     assert "continuing" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert "is already finished" in encode("v.npy", "--shard", "1/2", "--resume").stderr
     assert invoke("encode", "--merge", "v.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+
+
+def test_the_fix_of_a_missing_shard_has_the_settings_of_the_others(encode, invoke, tmp_path):
+    lines = [json.dumps({"my text": line}) for line in LINES]
+    (tmp_path / "a table.jsonl").write_text("\n".join(lines) + "\n")
+    settings = ("--column", "my text", "--max-length", "12", "--normalize", "--dtype", "float16")
+    settings += ("--prompt", "It's: ", "--truncate-dim", "8")
+    outcome = encode("one.npy", *settings, source="a table.jsonl")
+    assert outcome.exit_code == 0, outcome.stderr
+    encode("v.npy", *settings, "--shard", "2/2", source="a table.jsonl")
+    refused = invoke("encode", "--merge", "v.npy")
+    fix = refused.stderr.partition("fix: ")[2]
+    again = invoke(*shlex.split(fix)[1:])
+    assert again.exit_code == 0, (fix, again.stderr)
+    outcome = invoke("encode", "--merge", "v.npy")
+    assert outcome.exit_code == 0, outcome.stderr
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
@@ -249,7 +267,20 @@ def test_folder_of_parts_is_a_data_set_with_ids(encode, invoke, tmp_path):
     (tmp_path / "vectors" / "part-00003-of-00007.parquet").unlink()
     refused = " ".join(invoke("encode", "vectors", "--merge", "w.npy").stderr.split())
     assert "vectors: of 7 shards 1 are missing: 3" in refused
-    assert "simcse encode INPUT -o vectors --resume" in refused
+    assert f"simcse encode {tmp_path / 'input.txt'} -o vectors " in refused
+
+
+def test_a_file_without_ending_takes_no_parts(encode, tmp_path):
+    for device in ("/dev/null", "/dev/stdout"):
+        for more in ((), ("--force",)):
+            refused = encode(device, *more)
+            assert refused.exit_code == 1
+            assert f"{device} is no regular file" in refused.stderr
+            assert "use -o - for standard output" in refused.stderr
+    (tmp_path / "notes").write_text("mine")
+    assert "notes exists already" in encode("notes").stderr
+    assert "unknown ending" in encode("notes", "--force").stderr
+    assert (tmp_path / "notes").read_text() == "mine"
 
 
 def test_a_part_or_shard_has_one_writer(encode, tmp_path):
@@ -329,39 +360,76 @@ def test_id_column_names_the_rows(encode, tmp_path):
     assert "no column nothing; there are key, caption" in outcome.stderr
 
 
-def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_model_dir):
+def test_a_file_address_is_the_path_in_it(encode, invoke, tmp_path, source, tiny_model_dir):
+    encode("one.npy")
+    place = f"file://{tmp_path}"
+    for number in (1, 2):
+        outcome = encode(f"{place}/v.npy", "--shard", f"{number}/2", source=f"{place}/input.txt")
+        assert outcome.exit_code == 0, outcome.stderr
+    assert invoke("encode", "--merge", f"{place}/v.npy").exit_code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    given = ("--embeddings", f"{place}/v.npy", "--query", "rain", "-o", f"{place}/found.json")
+    outcome = invoke("analyze", "search", source, "-m", tiny_model_dir, "--pooler", "avg", *given)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert (tmp_path / "found.json").is_file()
+    assert encode(f"{place}/w.jsonl").exit_code == 0
+    assert (tmp_path / "w.jsonl").is_file()
+    assert not (tmp_path / "file:").exists()
+
+
+def test_an_address_that_cannot_be_written_as_asked_is_refused(encode, invoke, tmp_path, bucket):
+    refused = encode(f"{bucket}/v.npy")
+    assert refused.exit_code == 2
+    assert "takes a folder of parquet parts" in refused.stderr
+    assert f"use -o {bucket}/v, or" in " ".join(refused.stderr.split())
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\nA cat.\tA dog.\n")
+    for outcome in (
+        encode("gopher://host/v.npy"),
+        encode("gopher://host/v"),
+        encode("u.npy", "--index", f"{bucket}/v.index"),
+        encode(f"{bucket}/v.tsv", "--pairs", source="pairs.tsv"),
+        invoke("encode", "--merge", f"{bucket}/v.npy"),
+        invoke("train", "-o", f"{bucket}/run", "--train-file", "input.txt", "--mode", "unsup"),
+    ):
+        assert outcome.exit_code == 1
+        assert "is an address, need a path on this machine" in outcome.stderr
+    assert not list(tmp_path.glob("*:*"))
+
+
+def test_address_stands_for_a_file_or_folder(encode, tmp_path, source, tiny_model_dir, bucket):
+    address_of_source = f"{bucket}/{source.name}"
     encode("one")
     encode("one.npy")
-    assert encode("v.npy", source=f"file://{source}").exit_code == 0
+    assert encode("v.npy", source=address_of_source).exit_code == 0
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
-    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    outcome = encode(f"{bucket}/there/v", source=address_of_source)
     assert outcome.exit_code == 0, outcome.stderr
     made = {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
     assert made == {p.name: p.read_bytes() for p in (tmp_path / "one").glob("part-*")}
-    outcome = encode(f"file://{tmp_path}/there/v", source=f"file://{source}")
+    outcome = encode(f"{bucket}/there/v", source=address_of_source)
     assert outcome.exit_code == 1
     (tmp_path / "there" / "v" / "_part-00002-of-00007.parquet.json").unlink()
     (tmp_path / "there" / "v" / "part-00002-of-00007.parquet").unlink()
     kept = tmp_path / "there" / "v" / "part-00003-of-00007.parquet"
     kept.write_bytes(b"not touched by --resume")
-    address, progress = f"file://{tmp_path}/there/v", CountingProgress()
+    address, progress = f"{bucket}/there/v", CountingProgress()
     options = EncodeOptions(
         output=address, resume=True, model=str(tiny_model_dir), pooler="avg", force_pooler=True
     )
-    encode_file.encode_file(f"file://{source}", options, write=print, progress=progress)
+    encode_file.encode_file(address_of_source, options, write=print, progress=progress)
     assert progress.n_done == progress.n_expected == 49
     assert kept.read_bytes() == b"not touched by --resume"
-    assert encode(address, "--force", source=f"file://{source}").exit_code == 0
+    assert encode(address, "--force", source=address_of_source).exit_code == 0
     assert made == {p.name: p.read_bytes() for p in (tmp_path / "there" / "v").glob("part-*")}
-    missing = encode("w.npy", source=f"file://{tmp_path}/nowhere.txt")
+    missing = encode("w.npy", source=f"{bucket}/nowhere.txt")
     assert missing.exit_code == 1
     assert "nowhere.txt cannot be read" in missing.stderr
 
 
 def test_a_part_that_could_not_be_replaced_at_an_address_is_encoded_by_resume(
-    encode, tmp_path, monkeypatch
+    encode, tmp_path, monkeypatch, bucket
 ):
-    address, part = f"file://{tmp_path}/v", tmp_path / "v" / "part-00003-of-00007.parquet"
+    address, part = f"{bucket}/v", tmp_path / "v" / "part-00003-of-00007.parquet"
     assert encode(address).exit_code == 0
     content = part.read_bytes()
 

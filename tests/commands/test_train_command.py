@@ -1,14 +1,16 @@
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
+from safetensors import SafetensorError
 
 from helpers import SENTENCES, with_options
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import encode
-from simcse_cli.training import dry_run
+from simcse_cli.training import dry_run, state
 from simcse_cli.training.loop import Trainer
 
 
@@ -390,3 +392,28 @@ def test_wrong_seeds_are_refused_in_a_dry_run_too(
     assert refused.exit_code in (1, 2)
     assert message in refused.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("number", "fix"), [(27, "ulimit -f"), (28, "free some space")])
+def test_a_state_that_the_system_refuses_to_write_is_explained_and_resumed(
+    invoke, corpus, tiny_model_dir, tmp_path, monkeypatch, number, fix
+):
+    monkeypatch.chdir(tmp_path)
+    call = ("train", "--mode", "unsup", "-m", tiny_model_dir, "--train-file", corpus, *QUICK)
+
+    def refuse(*_):
+        words = f"{os.strerror(number)} (os error {number})"
+        raise SafetensorError(f"Error while serializing: I/O error: {words}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "save_file", refuse)
+        outcomes = [invoke(*call, "-o", "run"), invoke(*call)]
+    for outcome in outcomes:
+        assert outcome.exit_code == 1
+        assert f"step-00000000: {os.strerror(number)}\n" in outcome.stderr
+        assert fix in outcome.stderr
+    assert outcomes[0].stderr.endswith("; to continue here, add --resume\n")
+    added = outcomes[1].stderr.partition("to continue here, add ")[2].split()
+    assert added[0] == "-o"
+    assert invoke(*call, "-o", "run", "--resume").exit_code == 0
+    assert invoke(*call, *added).exit_code == 0

@@ -99,7 +99,7 @@ def encode(invoke, tiny_model_dir, tmp_path, monkeypatch):
     return run
 
 
-def test_shards_are_joined_and_removed_and_parts_stay(encode, tmp_path, ray):
+def test_shards_are_joined_and_removed_and_parts_stay(encode, tmp_path, ray, bucket):
     """A file beside the output says that the workers see its folder."""
     for output in ("one.npy", "one"):
         encode(output, ray=False)
@@ -115,7 +115,7 @@ def test_shards_are_joined_and_removed_and_parts_stay(encode, tmp_path, ray):
     assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
     for path in (tmp_path / "one").glob("part-*"):
         assert (tmp_path / "v" / path.name).read_bytes() == path.read_bytes()
-    assert encode(f"file://{tmp_path}/there").exit_code == 0
+    assert encode(f"{bucket}/there").exit_code == 0
     assert ray.asked["marker"] is None
 
 

@@ -352,8 +352,13 @@ def test_name_that_is_too_long_is_explained(tmp_path, check):
 
 
 def test_devices_and_dangling_links_are_no_outputs(tmp_path):
-    with pytest.raises(OutputError, match="no regular file"):
-        check_output("/dev/null", force=True)
+    for force in (False, True):
+        with pytest.raises(OutputError, match="no regular file") as caught:
+            check_output("/dev/null", force=force)
+        assert "use -o - for standard output" in caught.value.hint
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OutputError, match="no regular file"), sole_writer(tmp_path / "pipe"):
+        pass
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(OutputError, match="exists already"):
         check_output(tmp_path / "link")

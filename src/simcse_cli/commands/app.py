@@ -174,6 +174,29 @@ _WRITTEN = ("output", "save_scores", "plot", "html", "save_postprocess")
 """The names of options that name a file to write."""
 
 
+def _with_local_paths(callback: Callable[..., None]) -> Callable[..., None]:
+    """Return the callback of a command, extended: it gets the path in an address ``file://``.
+
+    Inputs that may lie at an address keep theirs.
+    """
+
+    @wraps(callback)
+    def run(*args: Any, **values: Any) -> None:
+        callback(*args, **{name: _local(name, value) for name, value in values.items()})
+
+    return run
+
+
+def _local(name: str, value: Any) -> Any:
+    """Return the value of an option with the paths in addresses ``file://`` of local files."""
+    from simcse_cli.files.inputs import local_path  # not for the help
+
+    if isinstance(value, list):
+        return [_local(name, each) for each in value]
+    is_text = isinstance(value, str) and name in _WRITTEN
+    return local_path(value) if is_text or isinstance(value, Path) else value
+
+
 def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
     """Return the callback of a command, extended: it does not run if a file would replace an input.
 
@@ -284,7 +307,7 @@ def _add_options(command: Any) -> None:
             _add_options(child)
         return
     checked = _with_variables_checked(_with_outputs_apart(command.callback))
-    command.callback = _with_stop_message(checked)
+    command.callback = _with_stop_message(_with_local_paths(checked))
     _check_arguments_first(command)
     taken_names = {param.name for param in command.params}
     if not main_options(command):

@@ -10,7 +10,7 @@ from simcse_cli.errors import UsageError
 from simcse_cli.files.inputs import STDIO
 from simcse_cli.settings.choices import TextPer
 from simcse_cli.settings.config import pinned
-from simcse_cli.settings.declare import flag, is_chosen, settings_of
+from simcse_cli.settings.declare import words_of
 
 app = typer.Typer()
 # The options that ``analyze search`` needs as well, to read the same texts and to encode queries in
@@ -84,19 +84,11 @@ def encode_command(
         console.next_step("simcse", "encode", "--merge", output)
     elif can_search and Path(source).is_file():
         typed = f"./{source}" if source.startswith("-") else source
-        searched = [typed, *_options_of_search(options), *model, "--embeddings", output]
+        searched = [
+            typed,
+            *words_of(EncodeOptions, vars(options), _OF_SEARCH),
+            *model,
+            "--embeddings",
+            output,
+        ]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
-
-
-def _options_of_search(options: EncodeOptions) -> list[str]:
-    """Return the chosen options that a search of the output needs as well, as typed words."""
-    declared = settings_of(EncodeOptions)
-    words = []
-    for name in _OF_SEARCH:
-        value = getattr(options, name)
-        if not is_chosen(name, declared, vars(options)):
-            continue
-        words.append("--no-header" if name == "header" and not value else flag(EncodeOptions, name))
-        if not isinstance(value, bool):
-            words.append(str(value))
-    return words

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from torch import distributed
 
@@ -248,6 +248,13 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
     is_one_file = output != STDIO and not parts.is_folder(output)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
+    ending = PurePosixPath(output).suffix.lower()
+    if is_remote(output) and ending in set(VectorFile) and ending != VectorFile.PARQUET:
+        raise UsageError(
+            f"{output} is an address, which takes a folder of parquet parts",
+            option="--output",
+            hint=f"use -o {output.removesuffix(ending)}, or write a file here and copy it there",
+        )
     if cut_by is not None and output == STDIO:
         raise UsageError("writes files: give -o FILE or -o FOLDER", option=cut_by)
     if options.index is not None:

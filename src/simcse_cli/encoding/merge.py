@@ -4,8 +4,10 @@ The result is the file that one process would have written.
 """
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from simcse_cli.encoding import formats
+from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import side_file
 from simcse_cli.encoding.row_names import NamedRow, names_file, text_digest, write_names
 from simcse_cli.errors import DataError
-from simcse_cli.files.atomic import atomic_path, check_output
+from simcse_cli.files.atomic import atomic_path, check_output, require_local
 from simcse_cli.files.inputs import Inputs, read_json
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress, ProgressTask
+from simcse_cli.settings.declare import settings_of, words_of
 
 _NUMBERS = r"-(?P<number>\d+)-of-(?P<of>\d+)"
 
@@ -49,6 +53,7 @@ def merge_shards(
     The output is the file that one process would have written. The pieces stay unchanged, and their
     paths are returned.
     """
+    require_local(output)
     # The shards, each with the side file that says what it holds.
     paths = _find_pieces(output, source)
     files: list[Path] = []
@@ -162,12 +167,26 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         shown = ", ".join(map(str, missing[:10]))
         if len(missing) > 10:
             shown += ", ..."
-        again = f"{command} --shard {missing[0]}/{total}" if source is None else command
+        again = _command_of(next(iter(files.values())), output if source is None else folder)
+        if source is None:
+            again += f" --shard {missing[0]}/{total}"
         raise DataError(
             f"{source or output}: of {total} shards {len(missing)} are missing: {shown}",
             hint=f"{again} --resume",
         )
     return [files[number] for number in sorted(files)]
+
+
+def _command_of(piece: Path, output: Path) -> str:
+    """Return the command that encodes an output with the input and the settings of a piece."""
+    side: dict[str, Any] = {}
+    with suppress(DataError):  # without its side file, the command names no settings
+        side = read_json(side_file(piece), dict[str, Any])
+    words = ["simcse", "encode", str(side.get("input", "INPUT")), "-o", str(output)]
+    words += words_of(EncodeOptions, side, filter(settings_of(EncodeOptions).__contains__, side))
+    if "postprocess_sha256" in side:
+        words += ["--postprocess", "FILE"]
+    return shlex.join(words)
 
 
 def _read_side(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from simcse_cli.encoding.options import EncodeOptions
 from simcse_cli.encoding.parts import PART, Part, side_file
 from simcse_cli.encoding.vector_writer import VectorWriter, require_same, vector_output
 from simcse_cli.errors import OutputError
-from simcse_cli.files.atomic import output_error
+from simcse_cli.files.atomic import make_folder_of, output_error
 from simcse_cli.files.inputs import Inputs, file_system, is_remote, open_input, remote_file
 from simcse_cli.files.schema import foreign_format, parse_json
 from simcse_cli.progress import Progress
@@ -59,7 +59,9 @@ def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
     """Return functions that remove files of a folder, by name; create the folder if needed."""
     if not is_remote(folder):
         try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
+            if not Path(folder).is_dir():
+                make_folder_of(Path(folder))
+                Path(folder).mkdir(exist_ok=True)
             return {file.name: file.unlink for file in sorted(Path(folder).iterdir())}
         except OSError as error:
             raise output_error(Path(folder), error) from error

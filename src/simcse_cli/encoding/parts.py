@@ -117,8 +117,9 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def is_folder(output: str) -> bool:
-    """Tell whether an output takes parts: it is a folder or an address, or it has no ending."""
-    return is_remote(output) or Path(output).is_dir() or not Path(output).suffix
+    """Tell whether an output takes parts: an address, a folder, or a new name without ending."""
+    path = Path(output)
+    return is_remote(output) or path.is_dir() or not (path.suffix or path.exists())
 
 
 def shard_file(output: Path, part: Part) -> Path:

@@ -26,6 +26,7 @@ _HINTS = {
     errno.EFBIG: "raise the limit on file sizes (ulimit -f) or choose another place with -o",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
+_ADDRESS = re.compile(r"\w[\w+-]+:/")  # not C:/; a Path keeps one of the two slashes
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)", re.DOTALL)
 
 
@@ -35,23 +36,32 @@ def check_output(path: Path | str, *, force: bool = False) -> Path:
     try:
         if path.is_dir():
             raise OutputError(f"{path} is a folder, need a file name", hint="name a file inside it")
+        make_folder_of(path)
         if os.path.lexists(path) and not force:
             raise OutputError(f"{path} exists already", hint=EXISTS_HINT)
-        if path.exists() and not path.is_file():
-            hint = "choose another name; - is standard output"
-            raise OutputError(f"{path} is no regular file", hint=hint)
     except OSError as error:
         raise output_error(path, error) from error
-    make_folder_of(path)
     return path
 
 
+def require_local(path: Path) -> None:
+    """Raise OutputError if the path of an output is an address, such as ``s3://BUCKET/FILE``."""
+    if _ADDRESS.match(str(path)):
+        address = str(path).replace(":/", "://", 1)
+        hint = "write to a path here, and copy it to the address"
+        raise OutputError(f"{address} is an address, need a path on this machine", hint=hint)
+
+
 def make_folder_of(path: Path) -> None:
-    """Create the folder of an output; raise OutputError if that fails or the name is too long."""
+    """Create the folder of an output; raise OutputError if that fails or its name is unfit."""
+    require_local(path)
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
         what = f"{path.name[:40]}...: the name has {n_bytes} bytes, it can have {LONGEST_NAME}"
         raise OutputError(what, hint="choose a shorter name")
+    if _is_special(path):
+        hint = "use -o - for standard output, or choose another name"
+        raise OutputError(f"{path} is no regular file", hint=hint)
     hint = "choose another place with -o"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +70,17 @@ def make_folder_of(path: Path) -> None:
         raise OutputError(what, hint=hint) from error
     if not os.access(path.parent, os.W_OK):
         raise OutputError(f"the folder {path.parent} is not writable", hint=hint)
+
+
+def _is_special(path: Path) -> bool:
+    """Tell whether a path is that of a device, a pipe or a socket."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    # /dev/stdout is a link, which may lead to a regular file.
+    is_regular = stat.S_ISREG(mode) and path.parent != Path("/dev")
+    return not (is_regular or stat.S_ISDIR(mode))
 
 
 def output_error(path: Path, error: OSError, *, hint: str | None = None) -> OutputError:
@@ -152,7 +173,8 @@ def writing(target: Path, *, hint: str | None = None) -> Iterator[None]:
         if match is None or isinstance(error, SimcseError):
             raise
         code = int(match[1])
-        raise output_error(target, OSError(code, os.strerror(code)), hint=hint) from error
+        refusal = OSError(code, os.strerror(code))
+        raise output_error(target, refusal, hint=hint) from refusal
 
 
 @contextmanager

@@ -71,6 +71,12 @@ def is_remote(path: Path | str) -> bool:
     return _REMOTE.match(str(path)) is not None
 
 
+def local_path(path: Path | str) -> Path | str:
+    """Return the path in an address ``file://``; other paths and addresses as they are."""
+    # A Path keeps one of the two slashes before the path.
+    return type(path)(file_system(path)[1]) if str(path).startswith("file:/") else path
+
+
 def file_system(address: Path | str) -> tuple[Any, str]:
     """Return the pyarrow file system of an address and the path in it."""
     from pyarrow import fs  # takes a tenth of a second, and local files do not need it
@@ -149,7 +155,7 @@ class Inputs:
 
     def __contains__(self, file: Path | str) -> bool:
         """Tell whether a file is one of these files, under whatever name or link."""
-        path = _local(file)
+        path = local_path(file)
         if is_remote(path):
             return file in self._seen
         identity = _identity(path)
@@ -164,14 +170,9 @@ class Inputs:
             )
 
 
-def _local(path: Path | str) -> Path | str:
-    """Return the path in an address ``file://``; other paths and addresses as they are."""
-    return file_system(path)[1] if str(path).startswith("file://") else path
-
-
 def _identity(path: Path | str) -> tuple[int, ...] | None:
     """Return facts that change when a file is written, or None if it is no regular file."""
-    path = _local(path)
+    path = local_path(path)
     if is_remote(path):
         remote = remote_file(path)
         return (remote.size or 0, remote.mtime_ns or 0)

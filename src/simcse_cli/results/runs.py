@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files.atomic import output_error, remove_leftovers, write_json
+from simcse_cli.files.atomic import output_error, remove_leftovers, require_local, write_json
 from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import is_locked, sole_writer
@@ -333,6 +333,7 @@ def lock_run(path: Path) -> Iterator[None]:
         str(path).encode()
     except UnicodeEncodeError as error:  # would stop the tokenizer's library after the training
         raise OutputError(f"{path} is not UTF-8, as paths of models must be", hint=hint) from error
+    require_local(path)
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path} is a file, need a folder", hint=hint)
     try:

@@ -144,6 +144,20 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
     return values.get(name) is not None and values[name] != default and not from_variable
 
 
+def words_of(group: type, values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the words that give a command those named settings that are not at their defaults."""
+    declared = settings_of(group)
+    words = []
+    for name in names:
+        if not is_chosen(name, declared, values):
+            continue
+        value = values[name]
+        word = "--no-header" if name == "header" and not value else flag(group, name)
+        for each in value if isinstance(value, list) else [value]:
+            words += [word] if isinstance(each, bool) else [word, str(each)]
+    return words
+
+
 def refuse_unused(values: Any, names: Iterable[str], reason: str) -> None:
     """Raise UsageError with ``reason`` for the first named setting that is not at its default.
 

@@ -13,7 +13,7 @@ from typing import Any
 from simcse_cli.data.demo import demo_folder
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.senteval import sts_files
-from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, UsageError
+from simcse_cli.errors import INTERRUPTED, ConfigError, ContactError, OutputError, UsageError
 from simcse_cli.files.atomic import atomic_text
 from simcse_cli.files.code import require_typed
 from simcse_cli.files.inputs import STDIO, is_stream
@@ -92,10 +92,18 @@ class _Request:
         # The folder of several runs is new or resumed, so each run may continue what is there.
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
-        if self.n_started == 1:
+        if self.n_started > 1:
+            with runs.lock_run(run_dir):
+                return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+        try:
             return train_run(config, run_dir, self.progress, **how)
-        with runs.lock_run(run_dir):
-            return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+        except OutputError as error:
+            # If the system refused to write, such as on a full disk, what was written is kept.
+            if error.hint and isinstance(error.__cause__, OSError) and runs.is_run(run_dir):
+                folder = runs_folder(self.options) if self.is_many else run_dir
+                place = "" if self.options.output else f"-o {shlex.quote(str(folder))} "
+                error.hint += f"; to continue here, add {place}--resume"
+            raise
 
 
 @in_contact_or_silent()

@@ -3,7 +3,6 @@
 Tensors are saved as safetensors, the rest as JSON.
 """
 
-import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -146,8 +145,8 @@ class States:
                     tensors[key] = value.detach().cpu().contiguous()
                 else:
                     numbers[key] = value
-        _save_tensors(weights, folder / WEIGHTS_FILE)
-        _save_tensors(tensors, folder / OPTIMIZER_FILE)
+        save_file(weights, folder / WEIGHTS_FILE)
+        save_file(tensors, folder / OPTIMIZER_FILE)
         encoder = self.objective.eval_encoder()
         facts = {
             "format": 2,
@@ -222,12 +221,3 @@ def _restore_optimizer(
     optimizer.load_state_dict(
         {"state": restored, "param_groups": optimizer.state_dict()["param_groups"]}
     )
-
-
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write tensors to a file; turn disk errors of the library into ``OSError``."""
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        number = errno.ENOSPC if "No space" in str(error) else errno.EIO
-        raise OSError(number, str(error)) from error
