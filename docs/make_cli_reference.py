@@ -26,7 +26,7 @@ option that would have no effect beside the others), 3 `compare --check` outside
 message does not name them) and `exit_code`.
 
 Environment: `SIMCSE_MODEL`, `SIMCSE_DATA`, `SIMCSE_DEVICE`, `SIMCSE_PRECISION`, `SIMCSE_SEED`; for `train` every
-setting as `SIMCSE_<NAME>`, such as `SIMCSE_BATCH_SIZE`.
+setting as `SIMCSE_<NAME>`, named like its flag, such as `SIMCSE_BATCH_SIZE`.
 """
 COMMON = {"config", "quiet", "verbose", "help"}
 

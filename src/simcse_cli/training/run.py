@@ -451,16 +451,13 @@ def _place(name: str, value: object, typed: Settings) -> str:
     """Return a setting as it was given, by a flag or in the environment."""
     if name in typed:
         return f"{flag(TrainConfig, name)} {value}"
-    return f"{_variable(name)}={value}"
-
-
-def _variable(name: str) -> str:
-    return recipes.ENVIRONMENT_PREFIX + name.upper()
+    return f"{recipes.given_variables()[name]}={value}"
 
 
 def _how_to_continue(names: Sequence[str], typed: Settings) -> str:
     """Return a hint on how to resume a run that has other values of these settings."""
-    variables = [_variable(name) for name in names if name not in typed]
+    given = recipes.given_variables()
+    variables = [given[name] for name in names if name not in typed]
     n_flags = len(names) - len(variables)
     ways = []
     if n_flags:
