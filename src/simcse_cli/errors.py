@@ -30,7 +30,7 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
 # The place at the start of a message: a line of a file, an option, a variable or a path.
 _PLACE = re.compile(
     r"(?:Invalid value for ')?(?P<place>.+?, (?:line|row|byte) [\d,]*\d|--?[a-z][\w-]*|[A-Z_]+(?=:)"
-    r"|.+?(?= does not exist| exists already| cannot be read)"
+    r"|SIMCSE_[A-Z_]+|.+?(?= does not exist| exists already| cannot be read)"
     r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and ))(?:'[^:]*)?:? "
 )
 # The words between what was found and what is needed in a message.

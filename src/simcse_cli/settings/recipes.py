@@ -6,6 +6,7 @@ recipe, environment variables, flags.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 from importlib import resources
@@ -21,7 +22,7 @@ from simcse_cli.files.schema import parse_yaml
 from simcse_cli.settings.choices import DevSuite
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.settings.convert import convert
-from simcse_cli.settings.declare import coerce_settings, names_by_key, settings_of
+from simcse_cli.settings.declare import check_keys, coerce_settings, names_by_key, settings_of
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
@@ -197,6 +198,33 @@ def resolve_config(
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
     return config
+
+
+@contextmanager
+def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[None]:
+    """Where an error begins with the flag of a setting that no flag gave, tell what gave it.
+
+    For example, ``--seed -1: ...`` becomes ``r.yaml: seed -1: ...`` or ``SIMCSE_SEED -1: ...``.
+    """
+    try:
+        yield
+    except (ConfigError, UsageError) as error:
+        keys = names_by_key(settings_of(TrainConfig))
+        flag = error.message.partition(" ")[0].removesuffix(":")
+        name = keys.get(flag.lstrip("-").replace("-", "_"))
+        if name is None or not flag.startswith("--") or name in flags:
+            raise
+        variables = given_variables()
+        if name in variables:
+            place = variables[name]
+            way = f"unset {place}"
+        elif recipe and name in check_keys(read_recipe(recipe), keys, place=recipe):
+            place = f"{recipe}: {name}"
+            way = f"leave {name} out of {recipe}"
+        else:
+            raise
+        hint = error.hint and error.hint.replace(f"leave {flag} out", way)
+        raise type(error)(place + error.message.removeprefix(flag), hint=hint) from None
 
 
 def dump_config(config: TrainConfig) -> str:
