@@ -175,7 +175,7 @@ def check_values(
 
     This is a ConfigError for a number that is out of range, not finite or beyond 64 bits, and for a
     folder called ``-``. It is a UsageError for a text that does not match the ``form`` of the
-    setting. ``place_of`` returns the name of a setting in the message of a ConfigError.
+    setting. ``place_of`` returns the name of a setting in the message.
     """
     for name, (_, details) in declared.items():
         value = values.get(name)
@@ -187,9 +187,20 @@ def check_values(
         if details.form is not None and value is not None:
             pattern, words = details.form
             if re.fullmatch(pattern, str(value)) is None:
-                raise UsageError(f"{str(value)!r}; need {words}", option=flag_of(name, details))
+                raise UsageError(f"{str(value)!r}; need {words}", option=place_of(name, details))
         if isinstance(value, int | float):
             _check_number(value, details, f"{place_of(name, details)} {value}")
+
+
+def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
+    """Raise an error for a value, from the file ``place``, that its setting cannot have."""
+    for name, value in values.items():
+        if name in declared and value is not None:
+            declared_field, _ = declared[name]
+            converted = convert(value, declared_field.type, f"{place}: {name}")
+            check_values(
+                {name: declared[name]}, {name: converted}, lambda name, _: f"{place}: {name}"
+            )
 
 
 def _check_number(value: int | float, details: Setting, place: str) -> None:
