@@ -22,11 +22,11 @@ expected.
 
 Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage (also an
 option that would have no effect beside the others), 3 `compare --check` outside tolerance, 130 interrupted. With
-`--format json` an error is a JSON object on stderr: `error` (the message), `place`, `found`, `needed`, `fix` (null where the
-message does not name them) and `exit_code`.
+`--format json` an error is a JSON object, the last line of stderr: `error` (the message), `place`, `found`, `needed`, `fix`
+(null where the message does not name them) and `exit_code`. Progress and warnings are lines before it; `-q` leaves them out.
 
 Environment: `SIMCSE_MODEL`, `SIMCSE_DATA`, `SIMCSE_DEVICE`, `SIMCSE_PRECISION`, `SIMCSE_SEED`; for `train` every
-setting as `SIMCSE_<NAME>`, such as `SIMCSE_BATCH_SIZE`.
+setting as `SIMCSE_<NAME>`, named like its flag, such as `SIMCSE_BATCH_SIZE`.
 """
 COMMON = {"config", "quiet", "verbose", "help"}
 

@@ -346,6 +346,7 @@ def train_model(
             ``simcse_cli.Objective``.
     """
     from simcse_cli.objectives.registry import register_objective  # takes seconds
+    from simcse_cli.settings.recipes import telling_sources
     from simcse_cli.training.run import ready_settings, train_run
 
     if isinstance(settings.get("objective"), type):
@@ -360,10 +361,11 @@ def train_model(
     run_dir = Path(output)
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
-    ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
-    record = train_run(
-        ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
-    )
+    with telling_sources(config, flags):
+        ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
+        record = train_run(
+            ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
+        )
     # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
     return FinishedRun(run_dir, next(records))

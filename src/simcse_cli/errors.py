@@ -32,7 +32,7 @@ _PLACE = re.compile(
     r"(?:Invalid value for ')?(?P<place>"
     r".+?, (?:line|row|byte) [\d,]*\d"  # a line of a file
     r"|--?[a-z][\w-]*"  # an option
-    r"|[A-Z_]+(?=:)"  # a variable
+    r"|[A-Z_]+(?=:)|SIMCSE_[A-Z_]+"  # a variable
     r"|.+?(?= does not exist| exists already| cannot be read)"  # a path before such words
     r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and )"  # a word with a letter, and with a dot or slash
     r")(?:'[^:]*)?:? "

@@ -367,3 +367,14 @@ def test_every_command_warns_once_of_a_mistyped_variable(
     assert done.exit_code == 0
     line = "SIMCSE_MODLE gives no setting; did you mean SIMCSE_MODEL?"
     assert done.stderr.count(line) == is_told
+
+
+def test_an_error_as_json_is_the_last_line_and_quiet_leaves_only_it(invoke, monkeypatch, tmp_path):
+    monkeypatch.setenv("SIMCSE_MODLE", "x")
+    (tmp_path / "w.txt").write_text("a\nb\n")
+    command = ("train", "--train-file", tmp_path / "w.txt", "--batch-size", 0, "-f", "json")
+    warning, last = invoke(*command).stderr.splitlines()
+    assert warning.startswith("warning: SIMCSE_MODLE")
+    (only,) = invoke(*command, "-q").stderr.splitlines()
+    assert json.loads(only) == json.loads(last)
+    assert json.loads(only)["place"] == "--batch-size"

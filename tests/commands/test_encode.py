@@ -128,6 +128,23 @@ def test_settings_come_from_a_file_too(invoke, source, tiny_model_dir, tmp_path)
     assert "did you mean normalize?" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "code"),
+    [
+        ("max-length: five", "max_length 'five', need a whole number", 1),
+        ("max-length: 1", "max_length 1: need at least 3", 1),
+        ("precision: fp33", "precision 'fp33', need one of fp32", 1),
+        ("device: gpu", "device: 'gpu'; need auto, cpu", 2),
+    ],
+)
+def test_a_bad_setting_of_a_file_names_the_file(invoke, source, tmp_path, line, message, code):
+    file = tmp_path / "c.yaml"
+    file.write_text(f"{line}\ntext: null\n")
+    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "--config", file)
+    assert outcome.exit_code == code
+    assert f"error: {file}: {message}" in " ".join(outcome.stderr.split())
+
+
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "-"])
 def test_pairs_are_written_with_their_cosines(invoke, tiny_model_dir, tmp_path, name):
     pairs = [

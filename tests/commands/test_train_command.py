@@ -296,6 +296,47 @@ def test_bad_settings_are_refused(
     assert "Traceback" not in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    ("lines", "message", "fix"),
+    [
+        ("batch-size: 0", "batch_size 0: need at least 1", None),
+        ("device: gpu", "device: 'gpu'; need auto, cpu", None),
+        ("dropout: 0.1\ndropout-mode: none", "dropout: has no use with --dropout-mode none", None),
+        (
+            "hard-neg-alpha: 3",
+            "hard_negative_alpha 3.0: --objective",
+            "leave hard_negative_alpha out",
+        ),
+        ("options: {mlm_wieght: 1}", "options mlm_wieght: --objective", "mean mlm_weight"),
+    ],
+)
+def test_a_bad_setting_of_a_recipe_names_the_recipe(
+    invoke, corpus, tiny_model_dir, tmp_path, lines, message, fix
+):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text(lines)
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
+    outcome = invoke(*command, "--max-steps", 1, "--config", recipe)
+    assert outcome.exit_code in (1, 2)
+    said = " ".join(outcome.stderr.split())
+    assert f"error: {recipe}: {message}" in said
+    assert fix is None or fix in said
+
+
+def test_a_bad_setting_names_its_last_source(invoke, corpus, tiny_model_dir, tmp_path, monkeypatch):
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("hard-neg-alpha: 2")
+    monkeypatch.setenv("SIMCSE_HARD_NEG_ALPHA", "3")
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
+    command = (*command, "--config", recipe)
+    outcome = invoke(*command, "--format", "json")
+    error = json.loads(outcome.stderr.splitlines()[-1])
+    assert error["place"] == "SIMCSE_HARD_NEG_ALPHA"
+    assert error["fix"] == "unset SIMCSE_HARD_NEG_ALPHA"
+    outcome = invoke(*command, "--hard-neg-alpha", 4)
+    assert "error: --hard-neg-alpha 4.0: --objective" in outcome.stderr
+
+
 def test_batches_of_one_row_are_told_to_teach_nothing(invoke, corpus, tiny_model_dir, tmp_path):
     command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
     outcome = invoke(*command, "--max-steps", 1, "--batch-size", 1)

@@ -3,14 +3,16 @@ import pytest
 from simcse_cli.errors import ConfigError
 from simcse_cli.settings.choices import HeadUse, ObjectiveName, Similarity
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.settings.declare import check_keys, coerce_settings
+from simcse_cli.settings.declare import check_keys, coerce_settings, settings_of
 from simcse_cli.settings.recipes import (
     dump_config,
+    given_variables,
     mistyped_variables,
     read_recipe,
     resolve_config,
     shipped_recipes,
 )
+from simcse_cli.training.options import RunOptions
 
 
 def test_later_sources_win(tmp_path, monkeypatch):
@@ -57,6 +59,12 @@ def test_flag_spelling_is_accepted_as_a_key():
     assert (
         coerce_settings(TrainConfig, {"hard-neg-alpha": 2}, place="r")["hard_negative_alpha"] == 2.0
     )
+
+
+def test_every_flag_of_a_setting_is_accepted_as_a_key():
+    values = {"guide": "minilm", "column": "anchor=a"}
+    known = coerce_settings(TrainConfig, values, place="r")
+    assert known == {"teacher": ["minilm"], "columns": "anchor=a"}
 
 
 def test_check_keys_turns_dashes_to_underscores():
@@ -149,6 +157,40 @@ def test_only_a_variable_that_resembles_one_is_reported(monkeypatch):
         "SIMCSE_MODLE": "SIMCSE_MODEL",
         "SIMCSE_CACH": "SIMCSE_CACHE",
         "SIMCSE_OPTIONS": "--set NAME=VALUE",
+    }
+
+
+@pytest.mark.parametrize("name", sorted({*settings_of(TrainConfig), *settings_of(RunOptions)}))
+def test_a_variable_named_as_an_option_gives_it_or_is_reported(monkeypatch, name):
+    declared = settings_of(TrainConfig) | settings_of(RunOptions)
+    for flag in declared[name][1].flags or (f"--{name}",):
+        variable = "SIMCSE_" + flag.partition("/")[0].lstrip("-").replace("-", "_").upper()
+        if flag.startswith("--"):
+            monkeypatch.setenv(variable, "1")
+            is_given = variable in given_variables().values()
+            assert is_given != (variable in dict(mistyped_variables()))
+            monkeypatch.delenv(variable)
+
+
+def test_a_variable_may_be_named_as_a_flag(monkeypatch):
+    monkeypatch.setenv("SIMCSE_HARD_NEG_ALPHA", "2")
+    monkeypatch.setenv("SIMCSE_GUIDE", "minilm")
+    config = resolve_config()
+    assert (config.hard_negative_alpha, config.teacher) == (2.0, ["minilm"])
+    assert not list(mistyped_variables())
+    monkeypatch.setenv("SIMCSE_TEACHER", "minilm")
+    with pytest.raises(ConfigError, match=r"^SIMCSE_GUIDE: SIMCSE_TEACHER gives the same setting"):
+        resolve_config()
+
+
+def test_a_variable_that_a_flag_replaces_names_the_right_way(monkeypatch):
+    for name in ("MODE", "SET", "SEEDS", "MLM_WEIGHT"):
+        monkeypatch.setenv(f"SIMCSE_{name}", "1")
+    assert dict(mistyped_variables()) == {
+        "SIMCSE_MLM_WEIGHT": "--mlm-weight",
+        "SIMCSE_MODE": "SIMCSE_OBJECTIVE",
+        "SIMCSE_SEEDS": "--seeds",
+        "SIMCSE_SET": "--set NAME=VALUE",
     }
 
 

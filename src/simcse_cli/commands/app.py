@@ -117,7 +117,7 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
     """Make the keys of a YAML file the defaults of the command, below flags and environment."""
     if value is not None and not ctx.resilient_parsing:
         from simcse_cli.files.code import require_typed
-        from simcse_cli.settings.declare import check_keys
+        from simcse_cli.settings.declare import check_given, check_keys
         from simcse_cli.settings.recipes import read_recipe
 
         values = read_recipe(str(value))
@@ -125,7 +125,10 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
         require_typed(values, {}, str(value))
         names = [param.name for param in ctx.command.params if param.name is not None]
         valid = [name for name in names if name not in COMMON_NAMES]
-        ctx.default_map = check_keys(values, valid, place=str(value))
+        checked = check_keys(values, valid, place=str(value))
+        declared = getattr(ctx.command.callback, "declared", {})
+        check_given(declared, checked, place=str(value))
+        ctx.default_map = checked
     return value
 
 

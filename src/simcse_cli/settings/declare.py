@@ -121,10 +121,22 @@ def flag(group: type, name: str) -> str:
 
 def flag_of(name: str, details: Setting) -> str:
     """Return the long command-line flag of a setting, given its name and its ``Setting``."""
-    for text in details.flags:
-        if text.startswith("--"):
-            return text.partition("/")[0]  # the first half of --header/--no-header
-    return "--" + name.replace("_", "-")
+    return _long_flags(name, details)[0]
+
+
+def _long_flags(name: str, details: Setting) -> list[str]:
+    """Return the long flags of a setting; of --header/--no-header, the first half."""
+    flags = [text.partition("/")[0] for text in details.flags if text.startswith("--")]
+    return flags or ["--" + name.replace("_", "-")]
+
+
+def names_by_key(declared: Declared) -> dict[str, str]:
+    """Return the name of the setting that each key gives: its name, or a long flag of it."""
+    names = {name: name for name in declared}
+    for name, (_, details) in declared.items():
+        for text in _long_flags(name, details):
+            names.setdefault(text.lstrip("-").replace("-", "_"), name)
+    return names
 
 
 _PlaceOf = Callable[[str, Setting], str]
@@ -177,7 +189,7 @@ def check_values(
 
     This is a ConfigError for a number that is out of range, not finite or beyond 64 bits, and for a
     folder called ``-``. It is a UsageError for a text that does not match the ``form`` of the
-    setting. ``place_of`` returns the name of a setting in the message of a ConfigError.
+    setting. ``place_of`` returns the name of a setting in the message.
     """
     for name, (_, details) in declared.items():
         value = values.get(name)
@@ -189,9 +201,20 @@ def check_values(
         if details.form is not None and value is not None:
             pattern, words = details.form
             if re.fullmatch(pattern, str(value)) is None:
-                raise UsageError(f"{str(value)!r}; need {words}", option=flag_of(name, details))
+                raise UsageError(f"{str(value)!r}; need {words}", option=place_of(name, details))
         if isinstance(value, int | float):
             _check_number(value, details, f"{place_of(name, details)} {value}")
+
+
+def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
+    """Raise an error for a value, from the file ``place``, that its setting cannot have."""
+    for name, value in values.items():
+        if name in declared and value is not None:
+            declared_field, _ = declared[name]
+            converted = convert(value, declared_field.type, f"{place}: {name}")
+            check_values(
+                {name: declared[name]}, {name: converted}, lambda name, _: f"{place}: {name}"
+            )
 
 
 def _check_number(value: int | float, details: Setting, place: str) -> None:
@@ -334,17 +357,15 @@ def check_keys(
 ) -> dict[str, Any]:
     """Return the values by the names of settings; raise ConfigError for an unknown or repeated key.
 
-    ``valid`` holds the names. If it maps them to flags, a key may also be spelled as the flag.
-    ``place`` begins the message.
+    ``valid`` holds the names, or maps keys to names as ``names_by_key`` does. ``place`` begins the
+    message.
     """
-    names = list(valid)
-    name_by_flag: dict[str, str] = {}
-    if isinstance(valid, Mapping):
-        name_by_flag = {text.lstrip("-").replace("-", "_"): name for name, text in valid.items()}
+    name_of = valid if isinstance(valid, Mapping) else {name: name for name in valid}
+    names = set(name_of.values())
     checked: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
-        name = name_by_flag.get(name, name)
+        name = name_of.get(name, name)
         if name not in names:
             known = f"known keys: {', '.join(sorted(names))}"
             hint = did_you_mean(name, names, known, cutoff=0.5)
@@ -362,7 +383,7 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
     messages.
     """
     hints = get_type_hints(group)
-    checked = check_keys(values, _flags(settings_of(group)), place=place)
+    checked = check_keys(values, names_by_key(settings_of(group)), place=place)
     for name, value in checked.items():
         checked[name] = convert(value, hints[name], f"{place}: {name}")
     return checked
@@ -376,7 +397,7 @@ def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[
     declared: Declared = {}
     for group in groups:
         declared |= settings_of(group)
-    by_name = check_keys(values, _flags(declared), place=place)
+    by_name = check_keys(values, names_by_key(declared), place=place)
     built: list[Any] = []
     all_values: dict[str, Any] = {}
     for group in groups:

@@ -6,7 +6,8 @@ recipe, environment variables, flags.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -21,15 +22,36 @@ from simcse_cli.files.schema import parse_yaml
 from simcse_cli.settings.choices import DevSuite
 from simcse_cli.settings.config import DATA_VARIABLE, TrainConfig
 from simcse_cli.settings.convert import convert
-from simcse_cli.settings.declare import coerce_settings
+from simcse_cli.settings.declare import check_keys, coerce_settings, names_by_key, settings_of
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
-# Variables with the name of a setting that no variable gives, and what gives it.
-_GIVEN_BY = {"SIMCSE_DATA_DIR": DATA_VARIABLE, "SIMCSE_OPTIONS": "--set NAME=VALUE"}
+# Variables named as an option of ``train`` that no variable gives, and what gives it.
+_GIVEN_BY = {
+    "SIMCSE_DATA_DIR": DATA_VARIABLE,
+    "SIMCSE_MODE": "SIMCSE_OBJECTIVE",
+    "SIMCSE_OPTIONS": "--set NAME=VALUE",
+    "SIMCSE_SET": "--set NAME=VALUE",
+    "SIMCSE_MLM_WEIGHT": "--mlm-weight",
+    "SIMCSE_DUAL_ENCODER": "--dual-encoder",
+    "SIMCSE_OUTPUT": "--output",
+    "SIMCSE_CONFIG": "--config",
+    "SIMCSE_SEEDS": "--seeds",
+    "SIMCSE_SWEEP": "--sweep",
+    "SIMCSE_NUM_PROCESSES": "--num-processes",
+    "SIMCSE_RESUME": "--resume",
+    "SIMCSE_DRY_RUN": "--dry-run",
+    "SIMCSE_FORCE": "--force",
+    "SIMCSE_FORMAT": "--format",
+    "SIMCSE_QUIET": "--quiet",
+    "SIMCSE_VERBOSE": "--verbose",
+}
 # The name of the setting that each variable holds.
-_NAME_OF = {ENVIRONMENT_PREFIX + field.name.upper(): field.name for field in fields(TrainConfig)}
-_NAME_OF = {variable: name for variable, name in _NAME_OF.items() if variable not in _GIVEN_BY}
+_NAME_OF: dict[str, str] = {}
+for _key, _setting in names_by_key(settings_of(TrainConfig)).items():
+    _variable = ENVIRONMENT_PREFIX + _key.upper()
+    if _variable not in _GIVEN_BY:
+        _NAME_OF[_variable] = _setting
 
 # What to do about an option of ``train`` that is no key of a recipe.
 _HINT_OF_OPTION = {
@@ -89,11 +111,24 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
 def environment_settings() -> dict[str, Any]:
     """Return the settings in variables ``SIMCSE_<NAME>`` by name; other variables are ignored."""
     kinds = get_type_hints(TrainConfig)
-    settings = {}
+    return {
+        name: convert(os.environ[variable], kinds[name], variable)
+        for name, variable in given_variables().items()
+    }
+
+
+def given_variables() -> dict[str, str]:
+    """Return the variable that gives each setting which the environment has, by its name."""
+    variables: dict[str, str] = {}
     for variable, name in _NAME_OF.items():
-        if value := os.environ.get(variable):
-            settings[name] = convert(value, kinds[name], variable)
-    return settings
+        if os.environ.get(variable):
+            if name in variables:
+                raise ConfigError(
+                    f"{variable}: {variables[name]} gives the same setting",
+                    hint=f"unset {variable}",
+                )
+            variables[name] = variable
+    return variables
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
@@ -163,6 +198,33 @@ def resolve_config(
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
     return config
+
+
+@contextmanager
+def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[None]:
+    """Where an error begins with the flag of a setting that no flag gave, tell what gave it.
+
+    For example, ``--seed -1: ...`` becomes ``r.yaml: seed -1: ...`` or ``SIMCSE_SEED -1: ...``.
+    """
+    try:
+        yield
+    except (ConfigError, UsageError) as error:
+        keys = names_by_key(settings_of(TrainConfig))
+        flag = error.message.partition(" ")[0].removesuffix(":")
+        name = keys.get(flag.lstrip("-").replace("-", "_"))
+        if name is None or not flag.startswith("--") or name in flags:
+            raise
+        variables = given_variables()
+        if name in variables:
+            place = variables[name]
+            way = f"unset {place}"
+        elif recipe and name in check_keys(read_recipe(recipe), keys, place=recipe):
+            place = f"{recipe}: {name}"
+            way = f"leave {name} out of {recipe}"
+        else:
+            raise
+        hint = error.hint and error.hint.replace(f"leave {flag} out", way)
+        raise type(error)(place + error.message.removeprefix(flag), hint=hint) from None
 
 
 def dump_config(config: TrainConfig) -> str:

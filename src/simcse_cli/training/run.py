@@ -124,6 +124,16 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
+    # A launched process has its settings from a recipe of the launcher, and a sweep sets some.
+    if processes.is_launched() or options.sweep is not None:
+        return _carry_out(request, seeds)
+    with recipes.telling_sources(options.config, settings):
+        return _carry_out(request, seeds)
+
+
+def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
+    """Do the requested runs, and return what ``train`` returns."""
+    options, progress = request.options, request.progress
     if request.is_many:
         return train_many(request, seeds)
 
@@ -142,8 +152,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     try:
         record = request.run_one(config, run_dir)
     except launch.Stopped as stop:
-        if n_started > 1 and stop.exit_code == INTERRUPTED:
-            raise stopped_in(run_dir, n_started) from None
+        if request.n_started > 1 and stop.exit_code == INTERRUPTED:
+            raise stopped_in(run_dir, request.n_started) from None
         raise
     if record is None:
         return None  # another process of the run has the record
@@ -460,16 +470,13 @@ def _place(name: str, value: object, typed: Settings) -> str:
     """Return a setting as it was given, by a flag or in the environment."""
     if name in typed:
         return f"{flag(TrainConfig, name)} {value}"
-    return f"{_variable(name)}={value}"
-
-
-def _variable(name: str) -> str:
-    return recipes.ENVIRONMENT_PREFIX + name.upper()
+    return f"{recipes.given_variables()[name]}={value}"
 
 
 def _how_to_continue(names: Sequence[str], typed: Settings) -> str:
     """Return a hint on how to resume a run that has other values of these settings."""
-    variables = [_variable(name) for name in names if name not in typed]
+    given = recipes.given_variables()
+    variables = [given[name] for name in names if name not in typed]
     n_flags = len(names) - len(variables)
     ways = []
     if n_flags:
