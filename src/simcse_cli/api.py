@@ -341,7 +341,7 @@ def train_model(
         on_step: called with the number of steps done and their ``StepResult``: loss, terms and
             learning rate.
         on_eval: called with the number of steps done (0 before training) and the ``DevScore``.
-        settings: by the names of a recipe, such as ``objective="simcse-sup"`` or
+        settings: by the keys of a recipe, such as ``objective="simcse-sup"`` or
             ``train_file="nli.csv"``; ``objective`` may also be a class derived from
             ``simcse_cli.Objective``.
     """

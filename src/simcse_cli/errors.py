@@ -208,7 +208,8 @@ _OUT_OF_MEMORY = (
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an operation failed because there was not enough memory."""
-    if isinstance(error, ImportError | RuntimeError | OSError):  # of a library: its message tells
+    # Libraries raise these errors for other reasons, too, so the message decides.
+    if isinstance(error, ImportError | RuntimeError | OSError):
         return any(sign in str(error) for sign in _OUT_OF_MEMORY)
     return isinstance(error, MemoryError)
 

@@ -65,11 +65,11 @@ class RatingGroup:
 
 
 def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
-    """Return the cosines ``(N,)`` in groups by gold rating ``(N,)``: five equal parts of the scale.
+    """Return the cosines ``(N,)`` in five groups by gold rating ``(N,)``.
 
-    Source: Gao et al. 2021, Figure G.1, which has five groups of STS-B but does not state their
-    edges. Integer edges are a toolkit default; the groups then have 1478, 1334, 1520, 2288 and 2008
-    pairs.
+    The groups are equal parts of the rating scale. Source: Gao et al. 2021, Figure G.1, which has
+    five groups of STS-B but does not state their edges. The integer edges that STS-B gets here are
+    a toolkit default; its groups then have 1478, 1334, 1520, 2288 and 2008 pairs.
     """
     start, end = rating_scale(gold)
     edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
@@ -129,12 +129,12 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
     for level, group in reversed(list(enumerate(groups))):
         ridge = level + scale * group.density
         # A ridge takes two layers, its area and its outline; lower ridges lie in front.
-        depth = 2 * (len(groups) - level)
+        layer = 2 * (len(groups) - level)
         axes.fill_between(
-            GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=depth
+            GRID, level, ridge, color=tints[level], alpha=0.9, linewidth=0, zorder=layer
         )
-        axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=depth + 1)
-        axes.axhline(level, color=plots.SOFT, linewidth=0.6, zorder=depth + 1)
+        axes.plot(GRID, ridge, color="white", linewidth=1.2, zorder=layer + 1)
+        axes.axhline(level, color=plots.SOFT, linewidth=0.6, zorder=layer + 1)
         if group.n_pairs:
             # A wide white line under the dark tick gives it an outline.
             mean = float(group.cosines.mean())
@@ -170,8 +170,8 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
-        # Start at the last point of the grid that is not above any cosine. Rounding can make a
-        # cosine less than -1.
+        # Start at the last point of the grid that is not above any cosine. If rounding has made a
+        # cosine less than -1, there is no such point, and the first one is taken.
         start = max(0, int(GRID.searchsorted(lowest, side="right")) - 1)
         lines = {}
         for name, groups in by_name.items():

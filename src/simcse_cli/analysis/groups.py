@@ -33,7 +33,7 @@ MOST_AGGLOMERATED = 20_000
 """The most texts for agglomerative clustering, which holds the distances of all pairs."""
 _DRAWS = 20  # random orders of the labels, for the score by chance
 _LEAST_SIZE = 5  # texts in a group of HDBSCAN
-_MOST_DRAWN = 7  # groups with a colour of their own
+_MOST_COLOURED = 7  # groups with a colour of their own
 _NO_GROUP = -1
 
 
@@ -103,9 +103,10 @@ def assign(
         clusters = joining.fit_predict(units)
 
     # Number the groups by size; of equally large ones, that with the earliest text comes first.
-    sizes = Counter(found for found in clusters.tolist() if found != _NO_GROUP)
-    group_of = {found: group for group, (found, _) in enumerate(sizes.most_common())}
-    return np.array([group_of.get(found, _NO_GROUP) for found in clusters.tolist()], dtype=np.int64)
+    numbers = clusters.tolist()
+    sizes = Counter(number for number in numbers if number != _NO_GROUP)
+    group_of = {number: group for group, (number, _) in enumerate(sizes.most_common())}
+    return np.array([group_of.get(number, _NO_GROUP) for number in numbers], dtype=np.int64)
 
 
 def count_groups(groups: Integers) -> int:
@@ -143,7 +144,7 @@ def telling_words(texts: Sequence[str], groups: Integers, count: int) -> list[li
         weights = {}
         for word, n_texts in counts.items():
             n_elsewhere = total_counts[word] - n_texts
-            # That is, if the share n_texts / size is above the share of the word in all texts.
+            # Take a word if its share of the group, n_texts / size, is above that of all texts.
             if n_texts * len(texts) > size * total_counts[word]:
                 weights[word] = log_likelihood_ratio(
                     (n_texts, size - n_texts),
@@ -333,7 +334,7 @@ def _shown(
         caption="The texts on the first two principal components of their vectors.",
         tables=tables,
         payload=payload,
-        figure=lambda: group_figure(grouped, [", ".join(terms[:2]) for terms in telling]),
+        figure=lambda: group_figure(grouped, [", ".join(words[:2]) for words in telling]),
         series=[Report("Texts", [Column(key) for key in text_rows[0]], text_rows)],
     )
 
@@ -396,10 +397,10 @@ def group_figure(grouped: GroupedTexts, names: Sequence[str]) -> plots.Figure:
 
     figure, (axes,) = plots.new_figure(6.8, 4.8)
     # Texts in no group and in the smaller groups are grey.
-    others = (grouped.groups == _NO_GROUP) | (grouped.groups >= _MOST_DRAWN)
+    others = (grouped.groups == _NO_GROUP) | (grouped.groups >= _MOST_COLOURED)
     if others.any():
         axes.scatter(x[others], y[others], s=8, color=plots.LINE, label="other texts", linewidth=0)
-    for group in range(min(grouped.n_groups, _MOST_DRAWN)):
+    for group in range(min(grouped.n_groups, _MOST_COLOURED)):
         members = grouped.groups == group
         style: dict[str, Any] = {"color": plots.colour(group), "marker": plots.marker(group)}
         label = plots.shown(f"{group + 1}: {names[group]}")

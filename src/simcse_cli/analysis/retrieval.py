@@ -177,8 +177,8 @@ def _require_same_rows(
 ) -> None:
     """Raise DataError if row i of a saved index is not sentence i of the corpus.
 
-    Of sentences in a file, only their number is compared, since the file may hold more than the
-    texts that were encoded, such as titles.
+    If the corpus is a file, only the number of its sentences is compared, since the file may hold
+    more than the texts that were encoded, such as titles.
     """
     # Without --index, the indexes were built from the corpus, so there is nothing to check.
     paths = options.index or []
@@ -339,7 +339,8 @@ def _check_origin(
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:
-        search_index.require_made_by(side | {"digest": side["model_digest"]}, model, path)
+        record = side | {"digest": side["model_digest"]}  # the key that `require_made_by` reads
+        search_index.require_made_by(record, model, path)
     if "postprocess_sha256" in side:
         raise DataError(
             f"{path} holds post-processed vectors, and queries are not post-processed",
@@ -363,7 +364,7 @@ def _tell_prompt(
 ) -> None:
     """Tell the user if the texts have a prompt and the queries have none.
 
-    A prompt of texts is not taken for queries, since many models have one of each.
+    The prompt of the texts is not used for queries, since many models have another one for these.
     """
     if prompt and options.prompt is None and not model.query_prompt:
         progress.info(
@@ -448,7 +449,7 @@ def read_queries(
 def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plots.Figure:
     """Draw hit rate and recall against the number of results looked at, one curve per model.
 
-    The curves end at ``n_texts``, the number of texts in the corpus.
+    No curve goes beyond ``n_texts``, the number of texts in the corpus.
     """
     last = min(n_texts, max(score.depth for score in scores.values()))
     figure, panels = plots.new_figure(8.6, 3.9, 2, sharey=True)

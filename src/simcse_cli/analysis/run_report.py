@@ -290,7 +290,7 @@ def _measured(lines: Sequence[Measured], name: str) -> list[tuple[int, float]]:
 def training_figure(
     logs: Sequence[Sequence[Measured]], records: Sequence[RunRecord]
 ) -> plots.Figure:
-    """Return the loss and, where there are any, the dev scores of the runs, one line each."""
+    """Draw a line for the loss of each run and, if there are dev scores, a panel of these."""
     dev_points = [_measured(lines, "dev_score") for lines in logs]
     has_scores = any(dev_points)
     n_panels = 2 if has_scores else 1
@@ -344,7 +344,8 @@ def _spaces(
 ) -> tuple[list[Analysis], str]:
     """Return the analyses of the vectors of rated pairs, and a sentence on what the run gained.
 
-    Both are empty if the options name no rated pairs.
+    Both are empty if the options name no rated pairs. The sentence is empty, too, if the baseline
+    cannot be opened or a space has no score.
     """
     if options.data_dir is None and options.pair_file is None:
         progress.info(

@@ -28,17 +28,17 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
     """Return a row for each model; ``ci`` maps each score to its 95% interval over the queries."""
     rows = []
     for name, model_scores in scores.items():
-        by_query = _by_query(model_scores, ranks)
-        resampled = resample_means("retrieval", np.stack(list(by_query.values())))
+        values_of = _values_of_measures(model_scores, ranks)
+        resampled = resample_means("retrieval", np.stack(list(values_of.values())))
         row: dict[str, Any] = {"model": name, "n_queries": model_scores.n_queries}
-        for measure, values in by_query.items():
+        for measure, values in values_of.items():
             row[measure] = float(np.mean(values))
-        row["ci"] = dict(zip(by_query, map(interval, resampled), strict=True))
+        row["ci"] = dict(zip(values_of, map(interval, resampled), strict=True))
         rows.append(row)
     return rows
 
 
-def _by_query(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats]:
+def _values_of_measures(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats]:
     """Return the values ``(n,)`` of each measure, one value per query."""
     # Column k - 1 of the scores is for rank k; the last column is for the whole depth.
     largest_rank = ranks[-1]

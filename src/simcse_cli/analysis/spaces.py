@@ -281,11 +281,11 @@ def sts_average(
 ) -> float | None:
     """Return the mean score of an encoder over the seven STS tasks, or None if no result has it.
 
-    Scores are Spearman's correlations over all pairs of a task, without a regressor, whatever the
-    result shows first. The score comes from the first file with a result of this encoder:
-    ``results`` are searched first, then the files in its run folder. Results of simcse 1.0.0 are
-    passed over, because their digests do not say which tokenizer was used. If there are no others,
-    a warning names the last of their files.
+    Scores are Spearman's correlations over all pairs of a task, without a regressor, even if the
+    main score of the result is another. The mean comes from the first file with such scores of this
+    encoder: ``results`` are searched first, then the files in its run folder. Results of simcse
+    1.0.0 are passed over, because their digests do not say which tokenizer was used. If no
+    other result serves, a warning names the last of their files.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):
@@ -333,7 +333,8 @@ def _belongs_to(result: SuiteResult, encoder: NamedEncoder) -> bool:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
-    # For the same reason, equal digests do not suffice if only one of the two is post-processed.
+    # For the same reason, equal digests do not suffice if only the result or only the encoder is
+    # post-processed.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 

@@ -46,7 +46,7 @@ class Trace:
     group: str | None = None
 
     def at(self, kept: Booleans) -> "Trace":
-        """Return the measurements that are ``kept``, ``(T,)``."""
+        """Return the measurements at which the mask ``kept``, ``(T,)``, is true."""
         return replace(self, **{name: getattr(self, name)[kept] for name in _ARRAYS})
 
     def until(self, step: int) -> "Trace":
@@ -279,7 +279,7 @@ def trace_analysis(
                 point["dev_score"] = None
             points.append(point)
 
-    # The table has one row a run, its first, last and best step, then the means over seeds.
+    # The table has a row for each run, with its first, last and best values, then means over seeds.
     end_keys = ("first_alignment", "last_alignment", "first_uniformity", "last_uniformity")
     keys = ["run", "n_points", "last_step", *end_keys, "best_dev_score", "best_step"]
     notes = []

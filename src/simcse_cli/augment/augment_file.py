@@ -306,7 +306,7 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
-    """Yield what each copy of each sentence changes, for both sides if both are augmented."""
+    """Yield what was changed in each copy of each sentence, on both sides if both are augmented."""
     for number, text in number_lines(sentences):
         for copy, row in enumerate(job.rows([(number, text)]), start=1):
             anchor, changed = row[0], row[-1]

@@ -1,6 +1,6 @@
-"""Make a callable from ``METHOD:RATE`` that augments sentences (``docs/augmentation.md``).
+"""Make an augmenter of sentences from ``METHOD:RATE`` (``docs/augmentation.md``).
 
-The callable takes texts with a key for each, and the same text and key give the same result.
+It takes texts with a key for each, and the same text and key give the same result.
 """
 
 import random

@@ -107,7 +107,7 @@ class MlmFiller:
         self._model = model
         self._tokenizer = tokenizer
         n_positions = getattr(model.config, "max_position_embeddings", _MAX_TOKENS)
-        # RoBERTa reserves two positions, which no text can take.
+        # RoBERTa reserves two positions, which no text can take; other models do without them, too.
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, n_positions - 2)
 
         # Embedding matrices are often padded beyond the vocabulary; the added rows are no words.
@@ -304,7 +304,7 @@ def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
     """
     pieces: list[str] = []
     gaps = [""]
-    cuts = set(starts) & grapheme_starts(text) - {0}
+    cuts = (set(starts) & grapheme_starts(text)) - {0}
     borders = [0, *sorted(cuts), len(text)]
     for start, end in pairwise(borders):
         stretch = text[start:end]

@@ -49,8 +49,8 @@ def negate(text: str) -> str:
     - A "not" or "n't" is removed.
     - An auxiliary or a form of be gets a "not"; but "has a" becomes "does not have a".
     - A listed verb becomes its lemma behind "do not", "does not" or "did not". A word behind a
-      determiner or a preposition is not taken for a verb. A lemma that is no past form as well is
-      taken for a verb only behind I, you, we or they.
+      determiner or a preposition is not taken for a verb. A lemma is taken for one only behind I,
+      you, we or they, unless it is a past form as well.
 
     If no rule fits, "Not" is put before the sentence.
 
@@ -79,7 +79,7 @@ def negate(text: str) -> str:
             words[place] = f"{before}{core} not{after}"
             return " ".join(words)
 
-    # Without an auxiliary, a listed verb gets a form of "do" with "not".
+    # Without an auxiliary, a listed verb behind the first word gets a form of "do" with "not".
     for place in range(1, len(bare_words)):
         changed = _negated_verb(bare_words[place], bare_words[place - 1])
         if changed is not None:

@@ -1,7 +1,8 @@
 """Operators on the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
 
-An operator takes units, a rate where it has one and a ``random.Random``; it returns new units and
-never an empty list. ``docs/augmentation.md`` marks what the papers leave open.
+An operator on units takes them, a rate where it has one and a ``random.Random``; it returns new
+units and never an empty list. ``crop_prefix_chars`` and ``mask_span`` take a whole text.
+``docs/augmentation.md`` marks what the papers leave open.
 """
 
 import math
@@ -153,8 +154,8 @@ def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[
 def mask_span(text: str, size: int, rng: random.Random) -> str:
     """Replace ``size`` characters by `` [MASK] ``; a text of fewer than 30 stays as it is.
 
-    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly so that
-    the span ends before the last character. If the same span also occurs earlier, its first
+    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly from
+    those whose span ends before the last character. If the same span also occurs earlier, its first
     occurrence is masked. Characters are graphemes here.
     """
     graphemes = graphemes_of(text)

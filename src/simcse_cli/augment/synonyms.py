@@ -38,7 +38,7 @@ _SIBILANT = re.compile("(s|x|z|ch|sh)$")
 _HARD_CH = word_set("epoch eunuch loch matriarch monarch oligarch patriarch stomach tech")
 _CONSONANT_Y = re.compile("[^aeiou]y$")
 _VOWEL_GROUP = re.compile("[aeiouy]+")
-# Forms equal to the base form are in no exception list.
+# Forms equal to the base form are in no exception list, so these words are listed here.
 _SAME_PAST = word_set(
     "bet bid burst cast cost cut hit hurt knit let put quit read rid set shed shut slit split "
     "spread thrust upset"

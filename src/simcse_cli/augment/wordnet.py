@@ -227,7 +227,7 @@ class WordNet:
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory``, by default the folder ``SIMCSE_WORDNET``.
+    """Return the WordNet database in ``directory``, by default the one ``SIMCSE_WORDNET`` names.
 
     If neither is given, the first database in these places is taken: ``WNSEARCHDIR`` and
     ``WNHOME/dict`` (WordNet's own variables), the usual folders of WordNet, the data folders of

@@ -113,9 +113,9 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
-    """Return the edit distance in words, and the stretches of one cheapest way between the texts.
+    """Return the edit distance in words, and the stretches that a cheapest edit keeps or changes.
 
-    The stretches, equal and changed ones in turn, are the texts from their beginning to their end.
+    Kept and changed stretches alternate; together they are the whole of both texts.
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
     the longer length.
     """
@@ -166,7 +166,7 @@ _ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 VERBS = _CLASSES.pop("verbs")
-"""Some verbs, as ``stop/stopped`` where the past is not the lemma with (e)d."""
+"""Some verbs; ``stop/stopped`` is one whose past is not the lemma with (e)d."""
 DETERMINERS = _CLASSES["determiners"]
 PREPOSITIONS = _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]

@@ -122,7 +122,7 @@ def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
 
         values = read_recipe(str(value))
         # A file of settings must not name code to run; only the command line may.
-        require_typed(values, {}, str(value))
+        require_typed(values, typed={}, place=str(value))
         names = [param.name for param in ctx.command.params if param.name is not None]
         valid = [name for name in names if name not in COMMON_NAMES]
         checked = check_keys(values, valid, place=str(value))
@@ -201,7 +201,7 @@ def _local(name: str, value: Any) -> Any:
 
 
 def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return the callback of a command, extended: it does not run if a file would replace an input.
+    """Return a command's callback, extended: it does not run if an output would replace an input.
 
     Files that the command finds in folders, or by a pattern, are for the command to check.
     """

@@ -65,8 +65,8 @@ class _PlainTask:
     """A task without a terminal: it prints lines, less and less often, and a final line.
 
     Before the final line, the rate leaves out the work of the first call of ``advance``, which may
-    include the start of libraries. The final line has no rate in the task's own unit, since that
-    is the rate of its last work.
+    include the start of libraries. The final line has no rate in the task's own unit, since such a
+    rate is only of the latest work.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:

@@ -80,7 +80,7 @@ def encode_command(
     if options.index is not None:
         searched = ["--index", options.index, *model]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
-    elif options.shard is not None and ending:  # a folder, without an ending, has parts instead
+    elif options.shard is not None and ending:  # a folder has no ending, and may keep its parts
         console.next_step("simcse", "encode", "--merge", output)
     elif can_search and Path(source).is_file():
         typed = f"./{source}" if source.startswith("-") else source

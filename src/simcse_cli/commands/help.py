@@ -47,7 +47,7 @@ class HelpPage:
     sections: list[HelpSection]
 
     def lines(self, width: int) -> Iterator[str]:
-        """Yield the lines of the page; only headings start without a space."""
+        """Yield the lines of the page; only the usage and headings start without a space."""
         yield from _fit(self.usage, width, subsequent_indent="       ")
         for paragraph in self.paragraphs:
             yield from ("", *_fit(paragraph, width, initial_indent="  ", subsequent_indent="  "))

@@ -184,7 +184,7 @@ def _option(
     if details.completes is not None:
         keywords["autocompletion"] = getattr(completion, details.completes)
     if given_only:
-        # Other sources may set the value, so the environment and the range are read later.
+        # Other sources may set the value: the environment is read and the range checked later.
         if default is not None and default is not False:
             is_float = isinstance(default, float)
             keywords["show_default"] = f"{default:g}" if is_float else str(default)

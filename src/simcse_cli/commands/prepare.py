@@ -134,7 +134,7 @@ def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) 
 
 
 def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.RowOptions) -> None:
-    """Call a function that makes rows of the inputs, with a writer for these rows."""
+    """Call a function that makes rows from the inputs, with a writer for these rows."""
     from simcse_cli.prepare.rows import RowWriter
 
     count_tokens = _token_counter(options.tokenizer)

@@ -49,8 +49,8 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
     """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
     The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
-    right rank, 1 the opposite end. Sentences are empty if they were not saved. Pairs whose error is
-    the same are left out, and tasks unless both models have them with the same pairs.
+    right rank, 1 the opposite end. Sentences are empty if they were not saved. A pair is left out
+    if its error has not changed, and a task unless both models have it with the same pairs.
     """
     changes: list[Change] = []
     for task in before:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -264,7 +263,7 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
     for entry in systems:
         if entry is not reference:
             rows.append({"system": entry.label, **comparison.differences(entry)})
-    measures_with_difference = set(chain(*rows))
+    measures_with_difference = {key for row in rows for key in row}
     compared = [name for name in comparison.measures if name in measures_with_difference]
     if compared:
         title = f"Difference to {reference.label}"

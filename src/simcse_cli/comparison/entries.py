@@ -78,7 +78,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class ScoredData:
-    """The data of a score in words; data that were not published may also have a digest."""
+    """The data of a score in words, perhaps with a digest if the words do not identify them."""
 
     words: str
     sha256: str | None = None
@@ -96,8 +96,8 @@ class ScoredData:
 class SavedExamples:
     """A file of scored pairs or predicted classes.
 
-    The name of a task in the file and ``suffix``, which stands for the split, give the measure of
-    the task. ``chosen`` are the measures whose examples were used to choose the model.
+    The measure of a task is its name in the file followed by ``suffix``, which stands for the
+    split. ``chosen`` are the measures whose examples were used to choose the model.
     """
 
     path: Path
@@ -121,7 +121,7 @@ class Entry:
     """One line of a comparison.
 
     Attributes:
-        scores: numbers by measure; scores are fractions, times and geometry have other units.
+        scores: numbers by measure; all are fractions except times and geometry.
         settings: how the scores were measured.
         config: settings of a run, by dotted key.
         intervals: both ends of the 95% interval, by measure.
@@ -134,7 +134,7 @@ class Entry:
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
-        variant: name of the result file if it was measured under other settings than the run.
+        variant: name of the result file if the result is under other settings than the run.
     """
 
     label: str
@@ -212,7 +212,7 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 
 
 def label_and_path(item: str) -> tuple[str, str]:
-    """Return the two parts of an argument ``LABEL=PATH``; the label of ``PATH`` is empty."""
+    """Return the label and the path in ``LABEL=PATH``; for ``PATH`` alone, the label is empty."""
     label, equals_sign, path = item.partition("=")
     # If the whole argument is an existing path, an equals sign in it does not end a label.
     if not equals_sign or Path(item).exists():
@@ -441,7 +441,7 @@ def _dev_data(data: Mapping[str, Any]) -> str:
 
 
 def _dev_sets(data: Mapping[str, Any]) -> dict[str, ScoredData]:
-    """Return which data the STS-B dev score of a run is of, by measure, as far as it is known."""
+    """Return the data of a run's STS-B dev score, by measure; nothing if they are not known."""
     if _dev_data(data) == STSB_DEV_DATA:
         return {STSB_DEV: ScoredData(PUBLISHED)}
     # The number of pairs is over all dev tasks, so it says nothing of STS-B among several tasks.
@@ -483,7 +483,7 @@ def is_result(content: Any) -> bool:
 def read_results(
     content: Any, *, label: str, source: str, view: CompareOptions = _AS_MEASURED
 ) -> list[Entry]:
-    """Return a result as one entry, or as an entry for each seed, model or quantile of a sweep.
+    """Return a result as one entry, or as several: one for each seed, model or sweep quantile.
 
     ``content`` is the JSON of the file ``source``. ``view`` may name a metric and an aggregation.
     """
@@ -627,8 +627,8 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
     # MTEB: an average over only some of the tasks cannot be compared with published averages.
     scores = {MTEB_PREFIX + name: score for name, score in result.scores.items()}
     for name, category in figures.get("categories", {}).items():
-        is_whole = {"n_scored", "n_tasks", "score"} <= category.keys()
-        if is_whole and category["n_scored"] == category["n_tasks"]:
+        has_numbers = {"n_scored", "n_tasks", "score"} <= category.keys()
+        if has_numbers and category["n_scored"] == category["n_tasks"]:
             scores[MTEB_PREFIX + name] = category["score"]
     if figures.get("n_scored", 0) == figures.get("n_tasks"):
         scores[MTEB_PREFIX + AVERAGE] = result.average

@@ -314,7 +314,7 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     each other. A run may have variants: results of its model under other evaluation settings, each
     with a name. Variants of the same name are repetitions if their runs are.
 
-    Members with the same label get their seed added to it, or a number if the seed is unknown.
+    If labels of members repeat, the seed of each member, or else a number, is added to its label.
     The mean is named after the common start of the labels, without a ``-seed-`` at its end.
     """
     repeated = _grouped([entry for entry in entries if not entry.variant], _repetition_key)
@@ -341,8 +341,8 @@ def _grouped(entries: Iterable[Entry], key: Callable[[Entry], Any]) -> list[list
 def _repetition_key(entry: Entry) -> Any:
     """Return a key that is equal for repetitions.
 
-    For a run with known settings these are its settings without the seed; otherwise the key is the
-    label.
+    For a run with known settings, the key holds all settings in which repetitions must agree;
+    otherwise it is the label.
     """
     if entry.kind is not EntryKind.RUN or not entry.config:
         return entry.label
@@ -401,7 +401,10 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
-    """Return the mean of the members, with the scores, settings and data that all of them share."""
+    """Return the mean of the members over each measure that all of them have.
+
+    It keeps the settings and the data that are the same in all members.
+    """
     first, *others = members
     scores: dict[str, Any] = {}
     deviations: dict[str, Any] = {}
@@ -515,7 +518,7 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
     # From a setting to its values, and from each value to the labels of the entries that have it.
     labels_by_value: dict[str, dict[str, list[str]]] = {}
     for entry in entries:
-        # A mean has only settings of its members, which are entries themselves.
+        # The members of a mean are entries themselves, and the mean only repeats their settings.
         if entry.kind is EntryKind.MEAN:
             continue
         for key, value in entry.settings.items():
@@ -535,13 +538,13 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
-    # ``words`` say which systems used known data and which used other data. Measures with the same
-    # words share a remark: the words with details of the other data, those of the first measure.
+    # A summary says which systems used known data and which used other data. Measures with the same
+    # summary share a remark, which also names the other data, as found for the first such measure.
     remarks: dict[str, str] = {}
-    measures_by_words: dict[str, list[str]] = {}
+    measures_by_summary: dict[str, list[str]] = {}
     for name in measures:
-        # Data without a digest, as earlier versions recorded them, are taken for any data that have
-        # the same words, so the digests of such data are left out.
+        # Earlier versions recorded data without a digest. Such data count as equal to all data with
+        # the same words, so the digests of all these are ignored.
         found = list(_scored_on(systems, name))
         words_without_digest = {data.words for data, _ in found if data.sha256 is None}
         systems_on: dict[ScoredData, dict[str, None]] = {}  # the inner keys are an ordered set
@@ -558,12 +561,12 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
             part = f"on {data if data.are_known else 'other data'} in {', '.join(labels)}"
             parts.append(part)
             named_parts.append(part if data.are_known else f"{part} ({data})")
-        words = ", ".join(parts)
-        remarks.setdefault(words, ", ".join(named_parts))
-        measures_by_words.setdefault(words, []).append(name)
+        summary = ", ".join(parts)
+        remarks.setdefault(summary, ", ".join(named_parts))
+        measures_by_summary.setdefault(summary, []).append(name)
     return [
-        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remarks[words]}"
-        for words, names in measures_by_words.items()
+        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remarks[summary]}"
+        for summary, names in measures_by_summary.items()
     ]
 
 
@@ -628,7 +631,7 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _averaged_task_sets(entries: Sequence[Entry], average: str) -> set[frozenset[str]]:
-    """Return the sets of tasks that entries average; an entry with the average alone has none."""
+    """Return the sets of tasks that entries average; for an average alone, the set is empty."""
     averaged = [entry for entry in entries if average in entry.scores]
     return {frozenset(AVERAGES[average]).intersection(entry.scores) for entry in averaged}
 
@@ -676,7 +679,8 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks a task."""
-    if entry.scores.keys() & set(AVERAGES[average]) == set(tasks):
+    own_tasks = entry.scores.keys() & set(AVERAGES[average])
+    if own_tasks == set(tasks):
         return entry  # whose average is over these tasks already
 
     # The interval and the deviation of the old average do not hold for the new one.

@@ -173,7 +173,7 @@ class PublishedTable:
                 hint=f"choose with --group {matches[0].group}",
             )
 
-        # Name the rows that contain the name, then those that are spelt alike.
+        # Suggest the rows that contain the name, then those that are spelt alike.
         near = [key for key in labels if wanted in key]
         near += get_close_matches(wanted, labels, n=3, cutoff=0.5)
         nearest = ", ".join(repr(labels[key]) for key in dict.fromkeys(near[:5]))
@@ -211,7 +211,7 @@ class PublishedTable:
 
 
 def table_ids() -> list[str]:
-    """Return the ids of the shipped tables: by source, and then by number."""
+    """Return the ids of the shipped tables, sorted by source and then by number."""
     names = []
     for entry in _FOLDER.iterdir():
         file = Path(entry.name)
@@ -271,7 +271,7 @@ def _build(content: Any, place: str) -> PublishedTable:
     if missing:
         raise DataError(f"{place}: no {', '.join(missing)}", hint=_FORMAT_HINT)
     source_id = str(content["source"])
-    # If the table names a document that is not shipped, its words are the citation.
+    # A source that is not listed in ``_sources.yaml`` is its own citation.
     source = asdict(sources().get(source_id, Source(short=source_id, citation=source_id)))
     table: PublishedTable = checked(
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT

@@ -186,9 +186,9 @@ def _tests_of(
 def _by_average(shared: Mapping[str, Any], own_average: str) -> dict[str, dict[str, Any]]:
     """Return the tasks in groups, each under the name of the average over its tasks.
 
-    The groups of ``AVERAGES`` come last, and there the test sets after the dev sets. A task outside
-    of them, such as a file of the user, is a group by itself, under its own name; but if no task is
-    in one of them, all tasks form one group, called ``own_average``.
+    The groups of ``AVERAGES`` come last, dev sets before test sets. A task outside of them, such as
+    a file of the user, is a group by itself, under its own name; but if no task is in one of them,
+    all tasks form one group, called ``own_average``.
     """
     own = dict(shared)  # in the end, the tasks outside of ``AVERAGES``
     groups: dict[str, dict[str, Any]] = {}
@@ -342,7 +342,8 @@ def tests_tables(
             "and it is corrected"
         )
 
-    # The table of accuracies has McNemar's exact test as well.
+    # The table of accuracies has McNemar's exact test as well. ``kind=None`` is the default; mypy
+    # would take ``headings`` for the kind without it.
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"

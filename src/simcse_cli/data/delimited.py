@@ -42,7 +42,7 @@ NO_SEPARATOR = "none"
 _BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
-_NOTHING = "\x1f"  # separates nothing, for tables of one column
+_NOTHING = "\x1f"  # texts do not hold it, so that each line is a single cell
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
@@ -159,7 +159,10 @@ class _Fit:
 
 
 def choose_separator(head: Sequence[str], source: str) -> str:
-    """Return the separator that fits the first lines of a table, or NO_SEPARATOR."""
+    """Return the separator that fits the first lines of a table, or NO_SEPARATOR.
+
+    Raise DataError if broken or uneven rows are why none fits, or if several fit equally well.
+    """
     fits = [_fit(head, separator, source) for separator in SEPARATORS]
     fitting = [fit for fit in fits if fit.share > 0 and fit.bad_row is None]
     if not fitting:
@@ -294,7 +297,7 @@ def _cells(
 
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
     """Yield the rows that the rules of CSV give; raise DataError where a line breaks them."""
-    # A quoted cell may span lines; it would lose their ends if the reader did not get them.
+    # A quoted cell may span lines. Their ends are part of it, so the reader must get them.
     ended_lines = (line + "\n" for line in lines)
     reader = csv.reader(ended_lines, delimiter=separator, strict=True)
     try:

@@ -206,7 +206,7 @@ class _Generator:
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield scored pairs; between their scenes 0 to 5 parts change, equally often."""
+        """Yield scored pairs; 0 to 5 parts of the second scene are changed, all equally often."""
         for index in range(count):
             scene = draw_scene(self._rng)
             n_changed = index % (len(PARTS) + 1)

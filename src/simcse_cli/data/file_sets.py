@@ -147,7 +147,7 @@ class FileSet:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of a file, or over the names and states of several files.
+        """SHA-256 of the only file if it is local, else over the names and states of the files.
 
         Streams and Hub data sets have None.
         """
@@ -207,8 +207,8 @@ class FileSet:
     def _files_from(self, start: int) -> Iterator[tuple[str, int]]:
         """Yield each file with rows from ``start`` on, and how many of its first rows to skip.
 
-        ``start`` is a row of all files together. The rows of a file are counted only if some are
-        still to be skipped, because counting may read the file.
+        ``start`` is a row of all files together. The rows are counted only if ``start`` is above 0,
+        because counting may read all files.
         """
         for number, file in enumerate(self.files):
             if start and start >= self.counts[number]:

@@ -260,12 +260,12 @@ def _record(value: Any, place: str) -> dict[str, Any]:
             raise _too_deep(place, "lists or objects inside of a list", ".[]")
         value = _numbered(value, 1)
 
-    # Each value inside an object becomes a column; nesting may not give too many of them.
     if not isinstance(value, dict) or not value:
         what = f"{place}: {_json_kind(value)}, need an object with named columns"
         raise DataError(what, hint=_JSON_HINT)
     if not _are_nested(value.values()):
         return value
+    # Each value inside an object becomes a column; nesting may not give too many of them.
     if any(map(_has_nested_objects, value.values())):
         raise _too_deep(place, "objects in lists inside of other lists", ".PATH[]")
     flat = dict(_flat(value))
@@ -344,8 +344,8 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
     """Return the name of the sheet to read.
 
-    Raise DataError if it is missing, or if the first sheet is not the one that is meant: a title
-    page, or one without a named column that another sheet has.
+    Raise DataError if it is missing, or if the first sheet seems not to be the one that is meant:
+    a title page, or a sheet without a column that the user named and another sheet has.
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:
@@ -451,7 +451,7 @@ def parquet_rows(
     with _parquet_file(source) as table:
         schema = table.schema_arrow
         has_structs = any(map(types.is_struct, schema.types))
-        # A value inside a struct is read with the whole struct.
+        # A column inside a struct, such as ``meta.title``, is read with the whole struct, ``meta``.
         top_names = []
         for top_name in schema.names:
             if any(f"{name}.".startswith(f"{top_name}.") for name in columns):
@@ -467,6 +467,7 @@ def parquet_rows(
             n_to_skip -= n_skipped
             part = Table.from_batches([batch.slice(n_skipped)])
             is_nested = any(map(types.is_nested, part.schema.types))
+            # In a table with structs, lists of objects become columns, too, whatever else is read.
             if not (has_structs and is_nested):
                 yield from part.to_pylist()
                 continue

@@ -148,7 +148,7 @@ def parse_columns(
 
     columns: dict[str, str] = {}
     for part in parts:
-        role, _, name = (side.strip() for side in part.partition("="))
+        role, _, name = (piece.strip() for piece in part.partition("="))
         if role in columns:
             raise UsageError(f"{role} is named twice in {text!r}", option=option)
         if role not in roles or not name:

@@ -56,7 +56,7 @@ class Grid:
 
     @property
     def has_records(self) -> bool:
-        """Tell whether the rows have named values, as those of JSON, parquet and the Hub."""
+        """Tell whether the rows have named values, as in JSON, parquet and Hub datasets."""
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
 
     @cached_property

@@ -159,18 +159,18 @@ def _look(cell: str, texts: Sequence[str]) -> str:
         return ""
     mark = _end_mark(cell)
     marks_below = Counter(map(_end_mark, texts))
-    shared_mark, n_marked = marks_below.most_common(1)[0]
+    usual_mark, n_marked = marks_below.most_common(1)[0]
     is_shared = 10 * n_marked >= 9 * len(texts)  # by nine texts in ten
     if len(texts) >= _LEAST_STRONG:
         scripts_below = set[str]().union(*map(kinds.scripts_of, texts))
         if kinds.scripts_of(cell) and not kinds.scripts_of(cell) & scripts_below:
             return "strong"
-        if is_shared and mark != shared_mark:
+        if is_shared and mark != usual_mark:
             return "strong"
     if mark and mark in marks_below:
         return ""  # it ends as texts below it do, which names seldom do
     # Texts that are too few for strong evidence may share an end mark that the cell lacks.
-    if (is_shared and shared_mark) or _differs_weakly(cell, texts):
+    if (is_shared and usual_mark) or _differs_weakly(cell, texts):
         return "weak"
     return ""
 

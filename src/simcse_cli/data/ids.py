@@ -1,4 +1,4 @@
-"""Ids of rows: the column that holds them, and that they differ."""
+"""Find the column that holds the ids of rows, and require that no two ids are equal."""
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ USUAL_NAMES = ("id", "_id")
 
 
 def usual_column(names: Sequence[str]) -> str | None:
-    """Return the name of the column of ids in a table whose user names none, if there is one."""
+    """Return the first of ``USUAL_NAMES`` that is the name of a column, or None."""
     return next((name for name in USUAL_NAMES if name in names), None)
 
 

@@ -82,7 +82,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     label = named.get("label")
     if label is None:
         if not keeps and ({"anchor", "positive"} <= named.keys() or "text" in named):
-            return Roles.of(found)  # whoever names both sides takes every row
+            return Roles.of(found)  # whoever names both sides, or a text, takes every row
         label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
         return Roles.of(found)
@@ -93,7 +93,8 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
         return replace(roles, keeps=keeps)
     (positive,) = found["positive"]
     labels = _IS_PAIR | _IS_PAIR_OF.get(positive.name, {})
-    if not labels.keys() >= set(map(str.lower, label.values)):
+    are_known = labels.keys() >= set(map(str.lower, label.values))
+    if not are_known:
         raise _which_are_pairs(facts, label, found)
     return replace(roles, labels=labels | _NO_LABELS)
 
@@ -111,7 +112,8 @@ def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> Column
     if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
         return None
     # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
-    if label is None and judges and not {"anchor", "positive"} <= facts.names:
+    are_named_pairs = {"anchor", "positive"} <= facts.names
+    if label is None and judges and not are_named_pairs:
         # Ask about the first usual name of a score, otherwise about the first column.
         by_usual_name = (by_name(judges, name) for name in names.SCORES)
         judge = next(chain.from_iterable(by_usual_name), judges[0])

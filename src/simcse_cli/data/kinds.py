@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 MISSING = frozenset(("", "nan", "NaN", "None", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "#N/A"))
-"""Cells of tables without a value, as spreadsheets, databases and pandas write them."""
+"""Cells without a value, as spreadsheets, databases and pandas write them in tables."""
 
 _END_MARKS = ".?!。？！؟…।"
 _YES_NO = frozenset(

@@ -25,7 +25,7 @@ SENTEVAL_TASKS: Mapping[str, str] = {
     "STSBenchmark": "STSBenchmark",
     "SICK-R": "SICKRelatedness",
 }
-"""MTEB's names of the STS tasks with the same pairs as SentEval."""
+"""The STS tasks of MTEB that have SentEval's pairs: from MTEB's name to SentEval's."""
 
 # The split of SentEval for each split of MTEB.
 _SPLITS: Mapping[str, senteval.Split] = {"train": "train", "validation": "dev", "test": "test"}

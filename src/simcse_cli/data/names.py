@@ -68,7 +68,7 @@ WEAK_COUPLES = (
 WEAK_TEXTS = _folded_names(
     "text content body description comment message document caption line abstract review passage"
 )
-"""Names of a column of single texts, earlier ones first."""
+"""Names of a column of single texts; an earlier name takes precedence."""
 
 SCORES = _folded_names("score similarity similarity_score relatedness_score rating gold sim")
 LABELS = _folded_names(

@@ -40,7 +40,7 @@ class NliPair:
 
 
 def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterator[NliPair]]:
-    """Yield the pairs of each file of a source, in any published layout of an NLI corpus.
+    """Yield an iterator over the pairs of each file, in any published layout of an NLI corpus.
 
     These are SNLI, MNLI and ANLI as JSON Lines, TSV (also named ``.txt``), parquet or Hub datasets,
     and SentEval's ``s1.SPLIT``, ``s2.SPLIT``, ``labels.SPLIT`` (name one file, or the folder).

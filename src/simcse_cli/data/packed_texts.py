@@ -29,7 +29,7 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: Integers, *, errors: str = "replace"
     ) -> None:
-        # Checking the ends in chunks saves memory. A chunk begins with the last end before it.
+        # Checking the ends in chunks saves memory. Each also holds the last end of the one before.
         chunks = (ends[max(0, start - 1) : start + _CHUNK] for start in range(0, len(ends), _CHUNK))
         is_increasing = all((chunk[1:] >= chunk[:-1]).all() for chunk in chunks)
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
@@ -52,7 +52,7 @@ class PackedTexts(Sequence[str]):
 
     @classmethod
     def stored(cls, texts: Iterable[str], path: Path | None = None) -> Self:
-        """Write the texts to a file, by default one that is removed when the process ends."""
+        """Return the texts in a new file, by default one that is removed when the process ends."""
         target = path or Path(tempfile.gettempdir())
         hint = None if path else "name a folder with more space: export TMPDIR=FOLDER"
         with (

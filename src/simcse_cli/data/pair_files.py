@@ -29,11 +29,12 @@ class _Spellings:
     """How the numbers of a column are spelled, to find two spellings that do not go together."""
 
     def __init__(self) -> None:
-        # The place and the text of the first cell of each kind of spelling.
+        # The place and the text of the first cell of each kind of spelling: plain or percent; and
+        # grouped (1,234), round (1,230), decimal (1,5), large (100) or small (99).
         self._first: dict[str, tuple[str, str]] = {}
 
     def add(self, place: str, text: str) -> None:
-        """Take note of the number in a cell; raise DataError if only some have a percent sign."""
+        """Take note of a number; raise DataError if only some numbers have a percent sign."""
         text = text.strip()
         digits = text.removesuffix("%").strip()
         kind = "plain" if digits == text else "percent"
@@ -154,7 +155,10 @@ def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSub
 def _iter_rows(
     source: InputPath, job: Job, given: Given, *columns: str
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the place and the two texts of each row, its score if it has one, and other columns."""
+    """Yield the place and the two texts of each row, and its cells in ``columns``.
+
+    Behind the texts is the score if ``job`` needs it, or if the file is one of an STS year.
+    """
     path = Path(source)
     if path.name.startswith(_YEAR_FILE) and not columns:
         for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):

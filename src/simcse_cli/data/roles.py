@@ -57,7 +57,8 @@ def _decide(facts: Facts, job: Job) -> Roles:
         elif job is Job.NLI:
             found["label"] = [find_nli_label(facts, found, named)]
     if facts.given.keep_labels and job is not Job.LINT:
-        if not job.keeps_labels or not set(job.sides) <= found.keys():
+        are_pairs = set(job.sides) <= found.keys()
+        if not (job.keeps_labels and are_pairs):
             what = "has no use here, only for pairs without scores and classes"
             raise UsageError(what, option="--keep-label")
         return filter_pairs(facts, found, named)

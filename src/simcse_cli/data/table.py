@@ -157,7 +157,7 @@ class Table:
 
             The columns of the roles are found anew in this row.
             """
-            # The choices of a question are about this row alone, and may not fit the others.
+            # A question would offer choices for this row alone, so this hint takes their place.
             hint = "give every row the columns of the first, with null for a missing text"
             try:
                 places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
@@ -276,7 +276,7 @@ class Table:
     def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
         """Yield the texts of some roles in each row, each on one line, "" for a missing one.
 
-        A row with lists of texts gives several, as ``rows_of_lists`` says.
+        A row with lists of texts gives several rows, as ``rows_of_lists`` says.
         """
         missing = self._missing
 
@@ -284,6 +284,7 @@ class Table:
             if isinstance(cell, str):
                 text = one_line(cell)
                 return "" if text in missing else text
+            # Any other cell, which is no list here, has one text or none.
             return "".join(self.cell_texts(cell, is_list=False))
 
         # Most texts are on one line already; checking a batch at once is faster than each text.
@@ -367,7 +368,7 @@ class Table:
 
 
 def rows_of_lists(lists: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield rows of which the i-th has text i of each list; an empty list has one empty text.
+    """Yield rows of which the i-th has text i of each list; an empty list counts as one empty text.
 
     The longest list gives each text once; shorter ones begin again.
     """

@@ -29,7 +29,8 @@ _ASCII_NOT_IN_KEY = "".join(c for c in map(chr, range(128)) if not c.isalnum()).
 # The marks that tell two texts apart: between two digits (1/2), a sign before a number (-1), and
 # plus or hash after a letter (C++). The group keeps them when a text is split.
 _SIGNS = re.compile(r"((?<=\d)[\W_]+(?=\d)|(?<![^\s(\[])[-+](?=\d)|(?<=[^\W\d_])[+#]+)")
-# What a text with such marks has; most texts have none, and a look costs less than the splitting.
+# Every text with a mark of the first two kinds matches this. Most texts do not, and this search
+# costs less than the splitting.
 _MAY_HAVE_SIGNS = re.compile(r"[-+\d](?:(?<=\d)[\W_]+\d|(?<=[-+])\d)")
 _DASH = regex.compile(r"\p{Pd}|\N{MINUS SIGN}")
 # In a mark, spacing, quotes and the backslash of PTB's "1\\/2" are left out.

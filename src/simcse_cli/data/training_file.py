@@ -52,11 +52,11 @@ class StoredRows(Sequence[Row]):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Sentences, pairs (anchor, positive) or triplets (with a hard negative).
+    """Sentences, pairs (anchor, positive), triplets (with a hard negative) or judged pairs.
 
-    If the rows come from several files, ``files`` holds the number of rows of each, and how often
-    an epoch passes over them. ``n_dropped`` counts rows that lack a text or a label; ``remarks``
-    tell the user about rows that were left out for another reason.
+    If the rows come from several files, ``files`` holds for each file its number of rows, and how
+    often an epoch passes over the file. ``n_dropped`` counts rows that lack a text or a label;
+    ``remarks`` tell the user about rows that were left out for another reason.
     """
 
     name: str
@@ -112,6 +112,7 @@ def iter_training_rows(
         # The names are repeated without end, so that the rows end the zip.
         yield from zip(repeat(names), table.lines(*text_roles), strict=False)
         return
+    # The label, if the table has one, is the last cell.
     for number, cells in table.rows(*text_roles, "label"):
         if has_label:
             label = table.text_of(cells[-1])
@@ -252,7 +253,7 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
 def join_rows(parts: Sequence[tuple[TrainingRows, float]]) -> TrainingRows:
     """Return the rows of several files as one.
 
-    Each part holds the rows of a file, and how often an epoch passes over them.
+    Each part holds the rows of a file, and how often an epoch passes over the file.
     """
     files, weights = zip(*parts, strict=True)
     first = files[0]

@@ -61,7 +61,7 @@ _Row = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class TransferTask:
-    """A classification task; row i of ``left``, ``right`` and ``labels`` belong together.
+    """A classification task; row i of ``left``, ``right`` and ``labels`` is one example.
 
     ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the
     order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task of the
@@ -169,9 +169,10 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
 def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    # Each row gives one text, or the two of a pair, and then the label.
+    # A column ``split`` is used here, so no remark may say that it is not.
     given = replace(given, beside=(*given.beside, "split"))
     table = Table(path, Job.LABELLED, given)
+    # Each row gives one text, or the two of a pair, and then the label.
     places = table.reading.places("text", "left", "right", "label")
     names = table.reading.grid.names_at(places)
     for number, record in table.records():

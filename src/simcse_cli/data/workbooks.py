@@ -27,7 +27,7 @@ _LAST_CELL = re.compile(rb'.*<c r="[A-Z]+(\d+)"[^>]*(?<!/)>', re.DOTALL)
 class Sheet:
     """The cells of a sheet from A1 on, by row; an empty cell is an empty text.
 
-    ``n_filled`` counts the cells that have got the value of a cell above that they are merged with.
+    ``n_filled`` counts the merged cells that have got their value from a cell above.
     """
 
     rows: list[list[Any]]
@@ -57,7 +57,7 @@ def read_sheets(source: Path | str) -> dict[str, Sheet]:
 
 
 def _fill_merged(rows: list[list[Any]], ranges: Iterable[tuple[_Place, _Place]]) -> int:
-    """Give merged cells the value that one sees in them, in each row; return how many got it.
+    """Copy the value of merged cells from their first row to the others; return how many got it.
 
     Only the first column of merged cells is filled: a title across several columns is one cell.
     """
@@ -79,7 +79,7 @@ def sheet_rows(sheet: Sheet) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cell_text(cell: Any) -> str:
-    # Workbooks store whole numbers as floats, too.
+    # Workbooks store whole numbers as floats, too; 1 must not become 1.0.
     if isinstance(cell, float) and cell.is_integer():
         return str(int(cell))
     return str(cell)

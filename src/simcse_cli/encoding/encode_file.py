@@ -50,8 +50,8 @@ def encode_file(
 ) -> None:
     """Encode the sentences of an input into a file or folder.
 
-    For the output ``-``, each text with its vector is passed to ``write`` as a line of JSON as soon
-    as it is encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
+    For the output ``-``, ``write`` is called with a line of JSON for each text and its vector, once
+    they are encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
     default on stdout.
     """
     output = options.output
@@ -70,10 +70,10 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    # An option that reads the input more than once is named in the error for a stream.
+    # Some options read the input more than once. The error that refuses a stream names the option.
     again = cut_by
     if options.id_column is not None and is_stream(source):
-        again = "--id-column"  # first reads all ids, which must differ
+        again = "--id-column"  # reads all ids first, to check that they differ
     files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
     if options.id_column is not None:
         files.require_unique(options.id_column)
@@ -125,7 +125,7 @@ def _encode_one(
         raise UsageError("updates a file in one process", option="--update")
     with vector_output(output, inputs, options, rank) as target:
         writer = VectorWriter(files, inputs, options, progress)
-        if n_processes > 1:  # of `torchrun` or `accelerate launch`
+        if n_processes > 1:  # started by `torchrun` or `accelerate launch`
             processes.require_shared(output)
             shared_facts = {
                 "model_digest": writer.encode.model.digest,
@@ -211,7 +211,7 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
 def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
-    """Encode shards of a file on Ray, join them, and remove them."""
+    """Encode the input on Ray into shards of the output, join them, and remove them."""
     # The output is held while its shards are written; `merge_shards` holds it again to join them.
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
@@ -263,8 +263,8 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
         if options.dtype not in ("float32", "float16"):
             raise UsageError("needs --dtype float32 or float16", option="--index")
         own_files = [Path(output), parts.side_file(Path(output)), Path(f"{output}.ids.jsonl")]
-        indexes = map(Path.resolve, index_files(options.index))
-        if not set(indexes).isdisjoint(map(Path.resolve, own_files)):
+        index_paths = map(Path.resolve, index_files(options.index))
+        if not set(index_paths).isdisjoint(map(Path.resolve, own_files)):
             raise UsageError(f"{options.index} is the output, -o, or beside it", option="--index")
         check_index_output(options.index, force=may_replace_index(Path(output), options))
     if options.update and not is_one_file:

@@ -139,9 +139,9 @@ def finish_file(
 
 
 def json_line(text: str, row: Array, name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record; ``name`` holds its entry ``id``, if the row has an id.
+    """Return one JSON Lines record; ``name`` is ``{"id": ...}``, or nothing if the row has no id.
 
-    Its float32 components have enough digits to be read back exactly.
+    Components of float32 are written with enough digits to be read back exactly.
     """
     values = ",".join(str(value) for value in row)
     head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)

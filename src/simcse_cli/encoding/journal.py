@@ -104,8 +104,8 @@ class Journal:
     def read_journal(self) -> dict[str, Any]:
         """Read the windows of the journal, and return its settings.
 
-        Reading ends at a damaged line, since a kill may have cut the last one. Raise DataError if
-        the settings are damaged, which are the first line.
+        The settings are the first line; raise DataError if they are damaged. Reading ends at a
+        damaged later line, since a kill may have cut the last one.
         """
         settings: dict[str, Any] = {}
         lines = self._journal.read_bytes().splitlines()
@@ -149,8 +149,8 @@ class Journal:
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
             for number, window in enumerate(self.windows):
-                digest = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
-                if digest != window.written:
+                actual = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                if actual != window.written:
                     return number
         return len(self.windows)
 
@@ -234,5 +234,5 @@ def is_unfinished(output: Path) -> bool:
 
 
 def drop_unfinished(output: Path) -> None:
-    """Remove the partial file of an output that one process wrote, if there is one."""
+    """Remove the unfinished files of an output for one process, if there are any."""
     Journal(output, rank=0, n_processes=1).remove()

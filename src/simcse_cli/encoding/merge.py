@@ -205,7 +205,7 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the side file of the joined output; raise DataError if pieces do not fit together.
+    """Return the content of the joined side file; raise DataError if pieces do not fit together.
 
     The side files must agree in all entries but ``_MAY_DIFFER``, and the pieces must hold all rows
     of one input in order.

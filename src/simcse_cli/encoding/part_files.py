@@ -56,7 +56,7 @@ def claim_folder(
 
 
 def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
-    """Return functions that remove files of a folder, by name; create the folder if needed."""
+    """Map each name in a folder to a function that removes the file; create a missing folder."""
     if not is_remote(folder):
         try:
             if not Path(folder).is_dir():
@@ -66,7 +66,7 @@ def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
         except OSError as error:
             raise output_error(Path(folder), error) from error
     system, path = file_system(folder)
-    from pyarrow import fs  # imported here, as only addresses need it
+    from pyarrow import fs  # imported here, since only addresses need it
 
     with foreign_format(folder, "a folder that can be written", error=OutputError):
         system.create_dir(path, recursive=True)

@@ -51,8 +51,9 @@ _STORE_BYTES = 256 << 20
 class _Worker:
     """A worker, which loads the model for its first part and writes one part after another.
 
-    Paths are relative to ``folder``. A worker sees the folder of the output if it finds the file
-    ``marker``, which exists while the command runs. For outputs at addresses, ``marker`` is None.
+    Paths are relative to ``folder``, where the command was started. A worker sees the folder of the
+    output if it finds the file ``marker``, which exists while the command runs. For outputs at
+    addresses, ``marker`` is None.
     """
 
     files: FileSet
@@ -105,6 +106,7 @@ def encode_on_ray(
     """
     # Reading the digest computes it here, once: ``files`` keeps it and takes it to the workers.
     progress.detail(f"{files.source}: {files.digest}")
+    # Workers always resume, so the work that ``--force`` drops must be gone before they start.
     if options.force and not options.resume:
         for output, _ in outputs:
             drop_unfinished(Path(output))

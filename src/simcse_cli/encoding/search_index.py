@@ -35,10 +35,11 @@ DEFAULT_FACTORY = "HNSW32"
 FAISS_ENDING = ".faiss"
 QUERY_BLOCK = 1024
 CORPUS_BLOCK = 8192
-# Search settings of FAISS: candidates kept in an HNSW graph, and lists searched in an IVF index.
+# How many candidates FAISS keeps when it searches an HNSW graph, and how many lists of an IVF index
+# it searches.
 HNSW_EFFORT = 256
 IVF_PROBES = 32
-# rank_rows asks for this many more neighbours, as some may be left out.
+# rank_rows asks for this many more neighbours, since some may be left out.
 SPARE = 16
 FAISS_BLOCK = 1 << 18
 FAISS_TRAINING_BYTES = 1 << 30
@@ -177,7 +178,7 @@ class ExactSearcher:
         return scores, rows
 
     def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Compare a block of queries with all vectors, of which one block is read at a time."""
+        """Return what ``search`` returns, for one block of queries; vectors are read in blocks."""
         n_queries = len(queries)
         # PyTorch wants memory that can be written, even where it only reads.
         query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
@@ -456,7 +457,7 @@ def rank_rows(
     are ``(M, D)`` of any norm. If their ``texts`` are given, a sentence that equals the text of the
     query is left out.
     """
-    # Sentences may be left out, so more are asked for until k are left or there are no more.
+    # Some of the sentences found may be left out, so ask for more until k remain or all are found.
     n_asked = k if texts is None else k + SPARE
     while True:
         found_scores, found_rows = index.search(queries, n_asked)
@@ -466,7 +467,7 @@ def rank_rows(
                 candidates = found_rows[query].tolist()
                 kept[query] &= [row >= 0 and index.sentences[row] != text for row in candidates]
         has_enough = (kept.sum(axis=1) >= k).all()
-        # FAISS gives row -1 if it finds no more neighbours, even if it is asked for more.
+        # FAISS gives row -1 once it finds no more neighbours, so a larger search would not help.
         if has_enough or n_asked >= len(index.sentences) or (found_rows < 0).any():
             break
         n_asked *= 4

@@ -3,7 +3,8 @@
 A vector file takes any number of rows in constant memory, and a killed run can continue. The
 vectors of a window are appended to a partial file beside the output. Once they are on disk, a
 journal records the window with the digests of its vectors and of its sentences. A resumed run keeps
-the windows that match both digests. At the end, the first process assembles the output.
+the windows before the first one that does not match both digests. At the end, the first process
+assembles the output.
 """
 
 import json
@@ -124,13 +125,13 @@ class VectorSink:
         output: the file; its ending gives the format.
         dim: the width of the vectors.
         kind: the type of the stored components.
-        resume: continue an unfinished file with the same settings, if there is one; damaged
-            windows and those of changed texts are encoded again.
+        resume: continue an unfinished file with the same settings, if there is one; the first
+            window with damage or changed texts, and all after it, are encoded again.
         force: replace an existing or unfinished file.
         group: the processes that write this file together.
-        window: texts encoded together, by default ``parts.WINDOW``.
+        window: how many texts are encoded together, by default ``parts.WINDOW``.
         keep_texts: pass texts to ``companions`` even if the format does not store them.
-        ids: the ids of the rows, read at the end, for formats that store texts.
+        ids: the ids of the rows, for formats that store ids; they are read at the end.
         companions: writes files that appear together with the output.
         earlier: the plan of an update: the output also gets rows of an earlier output.
     """
@@ -218,7 +219,7 @@ class VectorSink:
         """Turn the partial files of all processes into the output."""
         if self._n_seen < len(self._journal.windows):  # the input has become shorter
             self._journal.keep(self._n_seen)
-        self._journal.open()
+        self._journal.open()  # creates the files if this process has had no window
         # The first process assembles the files of all once they are written; the others wait.
         self.group.wait()
         n_rows = self._assemble() if self.group.rank == 0 else 0
@@ -323,7 +324,7 @@ def _journals(output: Path, group: ProcessGroup) -> list[Journal]:
 
 
 def _remove(journals: list[Journal]) -> None:
-    """Remove journals; the first is removed last, as it records that the output is complete."""
+    """Remove journals; the first is removed last, since it records that the output is complete."""
     for journal in reversed(journals):
         journal.remove()
 
@@ -334,7 +335,7 @@ def _read_texts(path: Path) -> Iterator[str]:
 
 
 def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
-    """Join the windows of all processes in the order of the input: their rows, and their texts."""
+    """Join the windows of all processes in input order; return the files of rows and of texts."""
     raw = folder / "rows"
     texts = folder / "texts"
     with ExitStack() as stack:

@@ -28,7 +28,7 @@ def unit_vectors(
 ) -> Units:
     """Return ``(n, D)`` vectors of length 1, in memory or mapped from a file.
 
-    If an earlier run has finished ``file``, nothing is computed; if that run was interrupted, it is
+    If an earlier run has finished ``file``, nothing is computed; a run that was interrupted is
     continued. ``how`` are further arguments of ``encoder.encode``.
     """
     if file is None:

@@ -36,7 +36,7 @@ _AGAIN = "encode all rows again with --force, without --update"
 
 
 def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the side file of an output; raise OutputError if it was made with other settings."""
+    """Return the content of an output's side file; raise OutputError if its settings differ."""
     path = side_file(output)
     side = read_json(path) if path.is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
@@ -98,7 +98,7 @@ class Update:
 
     Attributes:
         output: the file to update.
-        side: its side file.
+        side: the content of its side file.
         texts, ids, digests: of all rows, in their new order.
         sources: where the vector of each row comes from: its row number in the earlier output, or
             ``-1 - n`` for the n-th text to encode (from 0).
@@ -143,7 +143,7 @@ class Update:
         counts["as before"] = len(ids) - len(fresh)
 
         # Earlier rows that are gone from the input follow. If the output holds no texts, the texts
-        # of these rows come from the earlier index, as the new index needs them.
+        # of these rows come from the earlier index, since the new index needs them.
         if gone and not drops_gone:
             gone_texts = earlier.gone_texts
             if "index" in side and names_file(output) is not None:

@@ -54,7 +54,7 @@ def check_dtype(options: EncodeOptions) -> VectorType:
 
 
 def may_replace(output: Path, options: EncodeOptions) -> bool:
-    """Tell whether the options allow to replace or to continue an existing output."""
+    """Tell whether the options let this run replace or continue an existing output."""
     if options.force or options.update:
         return True
     return options.resume and (is_unfinished(output) or output.exists())
@@ -85,7 +85,7 @@ def _is_index_of(side: Any, output: Path, index: Path) -> bool:
 
 
 def _is_as_recorded(index: Path, side: Mapping[str, Any]) -> bool:
-    """Tell whether an index holds what was written into it with the output of this side file."""
+    """Tell whether an index still holds what was written with the output of this side file."""
     # Side files of simcse 1.0.0 do not record what an index holds.
     recorded = side.get("index_sha256")
     return recorded is not None and index_checksum(index) == recorded
@@ -93,9 +93,9 @@ def _is_as_recorded(index: Path, side: Mapping[str, Any]) -> bool:
 
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all its files; ``rank`` is the number of this process."""
-    part_path = path.with_name(f"{path.name}.part-{rank}")
+    partial_file = path.with_name(f"{path.name}.part-{rank}")
     # The journal is one of these: it is named after its process only if there are several.
-    companions = [Path(f"{path}.part.json"), Path(f"{part_path}.json")]
+    companions = [Path(f"{path}.part.json"), Path(f"{partial_file}.json")]
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
@@ -110,7 +110,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         key="model_digest",
         inputs=inputs,
         companions=companions,
-        lock=part_path if rank else None,  # None: the first process locks the output itself
+        lock=partial_file if rank else None,  # None: the first process locks the output itself
         force=options.force,
         resume=may_replace(path, options),
     )
@@ -131,7 +131,8 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
-        # Set before the first vectors, whose journal would make any index replaceable.
+        # Whether the index may be replaced. `_sink` decides this before any vectors are written,
+        # since their journal would make any index replaceable.
         self._replaces_index = False
 
     def write(
@@ -162,7 +163,7 @@ class VectorWriter:
         return self._run(self._sink(output, part, group), sentences, total, progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
-        """Encode the rows of the input that are new or changed, and keep the others."""
+        """Encode new and changed rows, keep the others, and return the number of all rows."""
         options = self.options
         settings = self.encode.settings | {"dtype": self.kind.value}
         side = read_side(output.path, settings)
@@ -176,7 +177,7 @@ class VectorWriter:
             options = replace(options, index=index)
             self.options = options
             check_index_output(index, force=may_replace_index(output.path, options))
-        id_column = options.id_column or ""  # it is never missing, as --update needs --id-column
+        id_column = options.id_column or ""  # never missing, since --update needs --id-column
         update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
         # The index may be of another state: a killed update may have replaced it already, or the
         # user may have put an older copy in its place.
@@ -192,7 +193,7 @@ class VectorWriter:
             check_ids_of_parquet(update.ids)
         self.earlier = update
         texts = [update.texts[row] for row in update.fresh]
-        return self._run(self._sink(output, None, ALONE), texts, len(texts), progress)
+        return self._run(self._sink(output, part=None, group=ALONE), texts, len(texts), progress)
 
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         """Return the sink for the vectors, which writes the files beside them at the end."""
@@ -342,7 +343,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
         not_comparable.add("precision")
-    # FACTS describe the vectors; only settings are compared.
+    # Entries in FACTS are no settings, so one that only the side file has is not compared.
     settings = [key for key in side if key not in FACTS]
     for key in compared_keys(settings, facts):
         value = facts.get(key)

@@ -71,9 +71,9 @@ def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) ->
     save memory. The sum is kept relative to the largest term, so that a large ``t`` does not
     underflow.
 
-    ``vectors`` are ``(N, D)``, any norm, N at least 2; ``t`` is above 0, and 2 in every table and
-    figure of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8 for
-    two antipodal rows at t = 2, ``-2t`` for orthogonal rows.
+    ``vectors`` are ``(N, D)``, any norm, N at least 2. ``t`` must be above 0; it is 2 in all tables
+    and figures of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8
+    for two antipodal rows at t = 2, ``-2t`` for orthogonal rows.
     """
     n_rows = len(vectors)
     if vectors.ndim != 2 or n_rows < 2:

@@ -61,21 +61,21 @@ class ResampledCorrelation:
         if gold.size < 2 or any(vector.shape != gold.shape for vector in scores):
             shapes = ", ".join(str(vector.shape) for vector in (*scores, gold))
             raise ValueError(f"need vectors of one length, at least 2, got shapes {shapes}")
-        centred_by = _ranks if metric is Metric.SPEARMAN else _values
-        self._scores_of_models = [centred_by(vector) for vector in scores]
-        self._gold = centred_by(gold)
+        centring = _centred_ranks if metric is Metric.SPEARMAN else _centred_values
+        self._centre_scores = [centring(vector) for vector in scores]  # a function for each model
+        self._centre_gold = centring(gold)
         self._n = gold.size
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
         # The values are centred, so sums of products weighted by the counts are covariances, up to
         # a factor that cancels out.
-        gold = self._gold(counts)
+        gold = self._centre_gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
-        correlations = np.zeros((len(self._scores_of_models), counts.shape[1]))
-        for row, centred_scores in zip(correlations, self._scores_of_models, strict=True):
-            scores = centred_scores(counts)
+        correlations = np.zeros((len(self._centre_scores), counts.shape[1]))
+        for row, centre in zip(correlations, self._centre_scores, strict=True):
+            scores = centre(counts)
             scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
             np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=scale > 0)
         return correlations
@@ -88,7 +88,7 @@ class ResampledCorrelation:
         return np.hstack([self(counts) for counts in resample_counts(self._n, n_resamples, rng)])
 
 
-def _values(values: Floats) -> Centred:
+def _centred_values(values: Floats) -> Centred:
     """Return a function that takes counts, and subtracts the mean of each resample from the values.
 
     The counts say how often each value occurs in each resample.
@@ -101,7 +101,7 @@ def _values(values: Floats) -> Centred:
     return centred
 
 
-def _ranks(values: Floats) -> Centred:
+def _centred_ranks(values: Floats) -> Centred:
     """Return a function from counts to the ranks in each resample, less their mean (n + 1) / 2.
 
     Equal values share the mean of their ranks.
@@ -229,7 +229,7 @@ class PairedTest:
     or queries. The two-sided ``p_value`` comes from the bootstrap over the examples. If both
     systems have several seeds, ``n_seeds`` is the smaller number of seeds, and ``p_seeds`` comes
     from the t-test over seeds. ``p_both`` is then the larger of ``p_seeds`` and the p-value over
-    seeds and examples together, and the interval is that of the same test.
+    seeds and examples together, and the interval comes from the test that gave this p-value.
     """
 
     difference: float
@@ -274,7 +274,8 @@ class _Differences:
     """The differences between two systems on one task: observed, and resampled ``(R,)``.
 
     ``seed_scores`` holds the scores of candidate and baseline, ``(seeds, 1 + R)`` each: the
-    observed score of a seed, then the resampled ones. It may be None if both have a single seed.
+    observed score of a seed, then the resampled ones. It may be None if neither system has several
+    seeds.
     """
 
     observed: float
@@ -334,7 +335,9 @@ class _Differences:
         contains the effect of the example and the residual. The residual is subtracted from the
         variance of the bootstrap, so that it counts once.
         """
-        # The resamples of a seed, less their mean over seeds, vary by the residual alone.
+        # The resamples of a seed, less their mean over seeds, vary by the residual alone. Their
+        # variances, summed over s seeds and divided by s - 1, give the residual variance of one
+        # seed; divided by s too, they give that of the mean over seeds.
         residual = 0.0
         for side in sides:
             resampled = side[:, 1:]
@@ -417,13 +420,14 @@ def paired_bootstrap(
 ) -> Tests:
     """Return the test of each task and that of the mean over the tasks.
 
-    Each resample draws pairs with replacement within each stratum, the same for all seeds of both
-    systems, whose scores are averaged over seeds. ``by_seed`` says that seed i of both systems is
-    the same.
+    Each resample draws pairs with replacement within each stratum. All seeds of both systems are
+    scored on the same draw, and each system's scores are averaged over its seeds. ``by_seed`` says
+    that seed i of both systems is the same.
 
-    The p-value of the bootstrap is twice the share of differences up to 0 or from 0 upwards,
-    whichever is smaller. The observed data count as one more resample, so it lies in
-    [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a thousand resamples.
+    The p-value of the bootstrap is twice the smaller of two shares of the resampled differences:
+    those of at most 0, and those of at least 0. The observed data count as one more resample, so
+    the p-value lies in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a
+    thousand resamples.
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():
@@ -477,8 +481,8 @@ def paired_accuracy_bootstrap(
 
     Each resample draws the examples of a task with replacement, the same for both models. An
     example is of one of three kinds: only the candidate is right, only the baseline is, or the two
-    models are equally right or wrong. So the numbers of these kinds are drawn, from a multinomial
-    distribution.
+    models are equally right or wrong. The difference depends only on how many examples of each kind
+    are drawn, so these three counts are drawn instead, from a multinomial distribution.
     """
     differences: dict[str, _Differences] = {}
     for task, counts in tasks.items():

@@ -39,13 +39,13 @@ def memoize(encode: Encode) -> Encode:
     """Return an encode function that encodes every distinct sentence once, over all its calls."""
     vector_of: dict[str, Embeddings] = {}
 
-    def encode_new(sentences: Sequence[str]) -> Embeddings:
+    def encode_once(sentences: Sequence[str]) -> Embeddings:
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in vector_of]
         if new:
             vector_of.update(zip(new, encode(new), strict=True))
         return np.stack([vector_of[sentence] for sentence in sentences])
 
-    return encode_new
+    return encode_once
 
 
 def cache_folder(cache_dir: Path | None, is_on: bool, progress: Progress) -> Path | None:
@@ -97,7 +97,7 @@ class EvaluationCache:
         self._progress = progress
         if folder is not None:
             self._folder = folder / f"{_MARK}{digest_of(encoder_key)}"
-            if not self._folder.exists():
+            if not self._folder.exists():  # else an earlier call gave the hint
                 _tell_of_older_folders(folder, progress)
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> Embeddings:
@@ -165,7 +165,7 @@ class EvaluationCache:
 
 
 def _tell_of_older_folders(folder: Path, progress: Progress) -> None:
-    """Say how to remove the folders of simcse 1.0.0 from the cache."""
+    """If the cache has folders of simcse 1.0.0, say how to remove them."""
     pattern = "[0-9a-f]" * 16  # newer names start with a mark
     if any(folder.glob(pattern)):
         progress.hint(

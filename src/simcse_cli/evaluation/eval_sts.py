@@ -57,7 +57,7 @@ def eval_sts(
     has_several = len(setting.metrics) > 1
     reports = [sts_report(result, names_metric=has_several)]
     for metric in setting.metrics[1:]:
-        reports.append(sts_report(result.under(metric, None), names_metric=has_several))
+        reports.append(sts_report(result.under(metric, aggregation=None), names_metric=has_several))
     if per_subset:
         reports.append(_subset_report(result))
     return Outcome(reports, payload)
@@ -170,9 +170,10 @@ def _subset_report(result: SuiteResult) -> Report:
 
 
 def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Return the result with the names of the tasks whose pairs chose the model of a run.
+    """Return the result; its setting ``chosen_on`` names the tasks that chose the model of a run.
 
-    The scores of these tasks may be too high, because they chose the model.
+    A task did so if its pairs were the dev pairs of the run. Its score may then be too high.
+    Without such a task there is no ``chosen_on``.
     """
     if not encoder.has_model:
         return result
@@ -190,7 +191,7 @@ def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> Suite
 
 
 def sts_report(result: SuiteResult, *, names_metric: bool = False) -> Report:
-    """Return the scores as a table; with ``names_metric``, a column says which metric it has."""
+    """Return the scores as a table; with ``names_metric``, a column names their metric."""
     settings = result.settings
     texts = {"model": settings["model"]}
     if names_metric:

@@ -204,7 +204,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
     if options.fit not in (NLI, TARGET):
         require_file(options.fit, hint=_FILE_HINT)
 
-    # A number after the name sets the main setting of the method.
+    # The flow draws at random, so it takes the seed. A number after the name sets the main setting.
     settings: dict[str, Any] = {}
     if name == Postprocess.FLOW:
         settings["seed"] = options.fit_seed

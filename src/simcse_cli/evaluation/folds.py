@@ -63,12 +63,14 @@ def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]
     codes = appearance[codes]
 
     # Deal out the sorted labels, and shuffle the folds over the examples of each class.
-    dealt = np.sort(codes)
+    sorted_codes = np.sort(codes)
     rng = np.random.RandomState(seed)
     fold_of = np.empty(len(codes), dtype=np.int64)
     for code in range(len(counts)):
         # A fold gets every n_folds-th of the sorted labels.
-        per_fold = [np.count_nonzero(dealt[fold::n_folds] == code) for fold in range(n_folds)]
+        per_fold = [
+            np.count_nonzero(sorted_codes[fold::n_folds] == code) for fold in range(n_folds)
+        ]
         folds_of_class = np.repeat(np.arange(n_folds), per_fold)
         rng.shuffle(folds_of_class)
         fold_of[codes == code] = folds_of_class

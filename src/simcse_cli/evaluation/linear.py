@@ -283,7 +283,7 @@ class _Cohort:
             is_better = (accuracy > self.best_accuracy[split]) & was_running[split]
             self.best_accuracy[split, is_better] = accuracy[is_better]
             self.best_weights[split, is_better] = split_models[is_better]
-            self._failures[split] += ~is_better
+            self._failures[split] += ~is_better  # a stopped model counts too: it stays stopped
 
         # Keep only the splits that have a model which is still trained.
         is_running = self._is_running()

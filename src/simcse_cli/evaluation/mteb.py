@@ -50,9 +50,9 @@ The order and the headings are those of the papers' tables.
 """
 LOCAL_REVISION = "local-"
 """The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
-_MTEB_NAMES = {"SICKRelatedness": "SICK-R"}  # from the names of SentEval
+_MTEB_NAMES = {"SICKRelatedness": "SICK-R"}  # maps a name of SentEval to that of mteb
 _LOADER_BATCH = 1024
-_LONGEST_NAME = 200  # bytes; the name of a model becomes that of a folder
+_LONGEST_NAME = 200  # bytes: a folder is named after the model, and file systems limit names
 
 
 def select_tasks(
@@ -149,7 +149,7 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Return the mean score and the numbers of tasks and scores of each category, and the totals.
+    """Return for each category its mean score and how many tasks and scores it has, and the totals.
 
     ``categories`` and ``scores`` have the names of the tasks as keys. The categories of the papers
     come first, in the order of their tables.
@@ -301,7 +301,8 @@ class _MtebEncoder:
         self._encode = opened.encode
         self._prompts = dict(opened.prompts)
 
-        # The name and the revision determine the vectors.
+        # mteb stores results under a name and a revision, which together determine the vectors. The
+        # cut of a long name may fall inside a character, which is then dropped.
         name = opened.name
         if opened.commit is not None:
             name = hub_name_of(name) or name  # a folder has no name on the Hub
@@ -350,7 +351,7 @@ def _revision(opened: EvalEncoder) -> str:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task that reads the data below ``data_dir``, if they are there."""
+    """Return a copy of the task, which reads its data below ``data_dir`` if they are there."""
     local = copy.copy(task)
     dataset = dict(task.metadata.dataset)
     changes: dict[str, Any] = {"dataset": dataset}

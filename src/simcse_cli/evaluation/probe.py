@@ -42,7 +42,7 @@ _SKLEARN_SEED = 1111
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """The number of folds, how a model is trained, and the weight decays to choose from."""
+    """The number of outer and inner folds, how to train a model, and the weight decays to try."""
 
     n_folds: int
     fit: FitSettings
@@ -244,10 +244,10 @@ def _fit_sklearn(
         inner = PredefinedSplit(np.repeat([-1, 0], [len(train), len(dev_rows)]))
     classifier = LogisticRegressionCV(
         Cs=list(INVERSE_PENALTIES),
-        l1_ratios=(0.0,),
+        l1_ratios=(0.0,),  # the L2 penalty alone
         cv=inner,
         scoring="accuracy",
         max_iter=max_iterations,
-        use_legacy_attributes=False,
+        use_legacy_attributes=False,  # `scores_` is then one array, and `C_` one float
     )
     return make_pipeline(StandardScaler(), classifier).fit(features[rows], labels[rows])

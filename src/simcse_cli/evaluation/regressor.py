@@ -115,19 +115,19 @@ def fit_regressor(
 def _pass(
     weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
 ) -> None:
-    """Train the weights in place, in one pass over the rows as ``order`` numbers them."""
+    """Train the weights in place, in one pass over the rows; ``order`` holds their numbers."""
     for rows in torch.split(order, BATCH_SIZE):
         inputs = design.index_select(0, rows)  # (B, D)
-        grades = (inputs @ weights.T).softmax(dim=1)  # (B, 5)
-        # The gradient of the squared error with respect to the grades, then to the logits.
-        d_grades = (grades - targets.index_select(0, rows)).mul_(2 / grades.numel())
-        d_logits = grades * (d_grades - (d_grades * grades).sum(dim=1, keepdim=True))
+        p = (inputs @ weights.T).softmax(dim=1)  # the probabilities of the grades, (B, 5)
+        # The gradient of the squared error with respect to the probabilities, then to the logits.
+        d_p = (p - targets.index_select(0, rows)).mul_(2 / p.numel())
+        d_logits = p * (d_p - (d_p * p).sum(dim=1, keepdim=True))
         optimizer.step(weights, d_logits.T @ inputs)
 
 
 def _expected_grade(weights: Tensor, design: Tensor) -> Floats:
-    grades = (design @ weights.T).softmax(dim=1).numpy()
-    return np.asarray(grades @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
+    probabilities = (design @ weights.T).softmax(dim=1).numpy()
+    return np.asarray(probabilities @ np.arange(1.0, N_GRADES + 1), dtype=np.float64)
 
 
 def regress_task(
@@ -139,8 +139,8 @@ def regress_task(
     task, and the dev pairs choose the best model.
 
     As in the protocol, the pairs of each split are sorted by the number of words on the left, then
-    on the right, and by gold score, which fixes the batches. Predictions are returned in file
-    order.
+    by that on the right, then by gold score. This fixes the batches. Predictions are returned in
+    file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = [read_sts_task(data_dir, name, split=split).subsets[split] for split in splits]

@@ -55,8 +55,8 @@ class RetrievalScores:
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
     """Return recall@k, hit rate@k, MRR@k and nDCG@k of the queries that have a relevant row.
 
-    - recall@k: the share of the relevant rows of a query that are among its first k, which is at
-      most ``k / n_relevant``.
+    - recall@k: the share of the relevant rows of a query that are among its first k results; it is
+      at most ``k / n_relevant``.
     - hit rate@k: 1 if at least one relevant row is among the first k, else 0. Image-caption papers
       call this recall@k.
     - MRR@k: the mean of 1 / rank of the first relevant row, 0 if none is among the first k.

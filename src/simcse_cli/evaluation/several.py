@@ -50,9 +50,9 @@ def evaluate_each_seed(
     """Evaluate a model, or every seed in a folder of runs, with the mean and deviation over seeds.
 
     With several seeds, the JSON object holds means, the sample deviations of the same numbers under
-    ``deviation``, and the object of each seed under ``runs``. If some seeds have no score of a task
-    that others have, neither this task nor any average has a mean. The file of ``--save-scores`` is
-    written for each seed, with the seed before the ending of its name.
+    ``deviation``, and the object of each seed under ``runs``. If only some seeds have a score of a
+    task, neither this task nor any average has a mean. Each seed has its own file of
+    ``--save-scores``: ``scores.jsonl`` becomes ``scores.seed-1.jsonl`` for seed 1.
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
@@ -105,7 +105,8 @@ def _all_seeds(
     """Return the outcome of a folder of seeds from the outcome of each seed."""
     payloads = [{"seed": seed, **outcome.payload} for seed, outcome in outcomes.items()]
 
-    # If a seed lacks a score, its averages are over fewer tasks, so the averages have no mean.
+    # If a seed lacks a score, its averages are over fewer tasks, so the averages have no mean. The
+    # categories of mteb, which are columns of its table, are averages too.
     results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
     seeds_lacking = _lacking_by_task(results)
     without_mean: set[str] = set()
@@ -128,10 +129,10 @@ def _all_seeds(
 
 
 def _lacking_by_task(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return for each task the names of the results that have no score, if others have one."""
+    """Return, for each task that only some results score, the names of the results that do not."""
     scores = {name: result.scores for name, result in results.items()}
     lacking = {}
-    for task in next(iter(scores.values())):
+    for task in next(iter(scores.values())):  # all results have the same tasks
         without = [name for name, score_of in scores.items() if score_of[task] is None]
         if 0 < len(without) < len(scores):
             lacking[task] = without
@@ -152,9 +153,9 @@ def _with_none_at(values: Mapping[str, Any], keys: Collection[str]) -> dict[str,
 def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
-    Objects are averaged key by key. If all values are equal, the mean is that value; if they differ
-    and are not all numbers, it is ``_DIFFERENT``, or None if a value is None. Only floats, and
-    objects that contain floats, have a deviation.
+    Objects are averaged key by key. Equal values of any kind have that value as their mean. If
+    values differ and are not all numbers, the mean is None if one of them is None, and
+    ``_DIFFERENT`` otherwise. Only floats, and objects that contain floats, have a deviation.
     """
     if _are_all(values, Mapping):
         return _means_by_key(values)
@@ -214,12 +215,13 @@ def _joined(
             if str(run) in name:
                 mean_names[name] = name.replace(str(run), folder)
     table = with_seed_means(replace(reports[0], rows=rows), mean_names)
+    # The means are now below the rows of the models.
     means = [_with_none_at(row, without_mean) for row in table.rows[len(rows) :]]
     return replace(table, rows=[*rows, *means])
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
-    """Return a table of the means over seeds, whose rows are named as in the table of one seed."""
+    """Return a table of the means over seeds; it names its rows as the table of one seed does."""
     first = reports[0]
     # A heading with the folder of a run gets the folder of all runs instead.
     relabelled = []

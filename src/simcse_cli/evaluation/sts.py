@@ -174,7 +174,7 @@ class StsSuite:
         The key holds everything that the result depends on besides the encoder. Data are
         represented by their digests.
         """
-        # A regressor is trained on the other splits of a task, so it depends on these too.
+        # A regressor is trained on the other splits of a task, so the result depends on them too.
         splits = {self.split}
         if setting.regressor:
             splits.add("all")

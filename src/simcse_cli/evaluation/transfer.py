@@ -42,7 +42,7 @@ from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
 # Increase this when a change of the probe changes scores, so that kept results are not reused.
 _RESULT_VERSION = 1
-_FEWEST_EXAMPLES = round(1 / probe.HOLDOUT_SHARE)  # of a training set that holds one of them out
+_FEWEST_EXAMPLES = round(1 / probe.HOLDOUT_SHARE)  # a smaller training set would hold out none
 _ARRAY_FIELDS = ("test_rows", "predictions")  # of a ProbeResult
 
 
@@ -129,7 +129,8 @@ class TransferSuite:
         """Encode the sentences of a task, and return the result of the probe."""
         settings = probe.PROBE_SETTINGS[self.protocol]
         outer, dev_rows = outer_splits(task, settings)
-        # The features are a vector or, for pairs, the difference and the product of two vectors.
+        # The features are a vector or, for pairs, the difference and the product of two vectors;
+        # `sentences` holds the left sentences of all pairs, then the right ones.
         features: Features = cache.embed(task.name, task.sentences, encode)
         if task.right:
             features = difference_and_product(*np.split(features, 2))
@@ -217,8 +218,8 @@ def outer_splits(
 
     n_folds = settings.n_folds
     if "all" in task.parts:
-        # Each inner fold needs an example of every class. An outer fold takes up to two of
-        # n_folds + 2 examples away, which leaves one for each inner fold.
+        # Each inner fold needs an example of every class. Of n_folds + 2 examples of a class, an
+        # outer fold holds at most two, which leaves one for each of the n_folds inner folds.
         _check_class_sizes(task, task.rows("all"), n_folds, n_beside=2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:
@@ -245,7 +246,8 @@ def _check_class_sizes(
     if smallest >= n_folds + n_beside:
         return
 
-    # The folds of the fast protocol are fewer, and so larger.
+    # The fast protocol has fewer folds, so a class needs fewer examples. But it may train on only
+    # four of its five folds, and these must hold enough examples.
     hint = "use more data"
     fewer = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
     if fewer < n_folds and smallest >= fewer + n_beside and 0.8 * len(rows) >= _FEWEST_EXAMPLES:

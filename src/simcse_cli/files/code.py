@@ -100,7 +100,7 @@ def _module(path: Path) -> Any:
 
 
 def users_traceback(error: Exception) -> TracebackType | None:
-    """Return the traceback of an error from the first line of a user's file on, or all of it."""
+    """Return an error's traceback from the first frame in a user's file on, or else all of it."""
     part = error.__traceback__
     while part is not None:
         if part.tb_frame.f_globals.get("__name__", "").startswith(_MODULE_PREFIX):
@@ -115,7 +115,7 @@ def code_digest(text: str) -> dict[str, str]:
 
 
 def entry_point(group: str, name: str) -> Any:
-    """Return the object that an installed package offers under a name, or None without any."""
+    """Return the object that an installed package offers under a name, or None if there is none."""
     from importlib import metadata  # imported here: it takes 8 ms, too long for --help
 
     for entry in metadata.entry_points(group=group, name=name):

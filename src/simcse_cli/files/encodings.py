@@ -66,9 +66,10 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             previous = char
             continue
 
-        # A Latin letter outside ASCII stands beside ASCII letters, one of another script does not.
-        is_mixed = previous.isalpha() and (previous.isascii() != is_latin)
-        is_odd = is_mixed or (char.isupper() and previous.islower())
+        # A Latin letter outside ASCII may follow an ASCII letter, but not another such letter. A
+        # letter of another script may follow such letters, but not an ASCII letter.
+        is_misplaced = previous.isalpha() and (previous.isascii() != is_latin)
+        is_odd = is_misplaced or (char.isupper() and previous.islower())
         if char.isalpha():
             is_plausible = unicodedata.name(char, "").startswith(scripts) and not is_odd
             n_plausible += is_plausible

@@ -53,7 +53,7 @@ def require_present(source: Path | str, *, hint: str | None = None) -> None:
 
 
 def _near(path: Path) -> str | None:
-    """Return a hint at a file beside ``path`` with a similar name, or None if there is no such."""
+    """Return a hint at a file beside ``path`` with a similar name, or None if there is none."""
     with suppress(OSError):
         names = [file.name for file in islice(path.parent.iterdir(), 1000)]
         for near in get_close_matches(path.name, names, 1, cutoff=0.8):

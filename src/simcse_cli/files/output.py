@@ -213,8 +213,8 @@ def compared_keys(before: Iterable[str], current: Iterable[str]) -> list[str]:
     difference in another setting explains more.
     """
     current = list(current)
-    left_out = [key for key in before if key not in current]
-    return sorted([*left_out, *current], key=lambda key: key == "model_digest")
+    only_before = [key for key in before if key not in current]
+    return sorted([*only_before, *current], key=lambda key: key == "model_digest")
 
 
 def other_value(key: str, before: object, current: object) -> str:

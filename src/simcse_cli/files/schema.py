@@ -60,7 +60,7 @@ def parse_json(
     Infinity are read as null: Python writes them, although JSON does not have them.
     """
 
-    # Python would also read NaN, Infinity and numbers of any length.
+    # Python would also read NaN, Infinity and numbers of any length, so these functions check them.
     def number(digits: str) -> Any:
         value = float(digits)  # which is infinite for 1e999
         if math.isfinite(value):

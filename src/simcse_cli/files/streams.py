@@ -146,8 +146,8 @@ def _not_text(
 
     ``n_before`` is the number of lines before the block.
     """
-    # Since the block cannot be decoded, one of its lines cannot either, and gives the place. There
-    # may be no such line only if the encoding carries a state from line to line.
+    # The first line that cannot be decoded gives the place. If the encoding carries a state from
+    # line to line, there may be no such line, and the error names only the file.
     place = name
     for number, raw in enumerate(block.split(b"\n"), start=n_before + 1):
         try:
@@ -170,7 +170,7 @@ def is_utf16(start: bytes) -> bool:
 
 
 def is_wide(encoding: str) -> bool:
-    """Tell whether every letter has several bytes, as in UTF-16; a byte 10 may be no line end."""
+    """Tell whether every letter has several bytes, as in UTF-16: a byte 10 may be part of one."""
     return b"\0" in "\n".encode(encoding)
 
 

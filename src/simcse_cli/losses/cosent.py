@@ -51,8 +51,8 @@ def complex_score(left: Tensor, right: Tensor) -> Tensor:
         cos = (a.c + b.e) / (|u| |v|)
         omega = (b.c - a.e) / (|u| |v|)
 
-    In spite of AnglE's name, their absolute sum is not an angle. A vector of odd width is padded
-    with one 0; a zero vector scores 0. A vector scores 1 with itself and with its opposite.
+    In spite of AnglE's name, the absolute value of their sum is not an angle. A vector of odd width
+    is padded with one 0; a zero vector scores 0. A vector scores 1 with itself and its opposite.
     """
     if left.shape[-1] % 2:
         left = functional.pad(left, (0, 1))
@@ -81,5 +81,5 @@ def _ranking_loss(
     # Only the gaps c_i - c_j with s_i < s_j count; all other gaps become exp(-inf) = 0 in the sum.
     gaps = similarities[:, None] - similarities[None, :]
     gaps = gaps.masked_fill(~(scores[:, None] < scores), -math.inf)
-    # The 0 in front is the "1 +" inside the logarithm, as exp(0) = 1.
+    # The 0 in front is the "1 +" inside the logarithm, because exp(0) = 1.
     return torch.cat([gaps.new_zeros(1), gaps.flatten()]).logsumexp(dim=0)

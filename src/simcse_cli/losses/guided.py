@@ -31,11 +31,11 @@ def guided_info_nce(
     - anchor i with the other anchors (block ``aa``),
     - positive i with the other positives (block ``pp``).
 
-    A text is removed from row i where the guide gives it a cosine above ``b_i - margin``; b_i is
-    the guide's cosine of anchor i and positive i. The labelled pair itself always stays. Unlike the
-    source, ``aa`` and ``pp`` never compare a text with itself. ``texts`` ``(N, 2 + S)`` number the
-    texts of each row, as in ``info_nce``; if they are given, no text that is known to fit a row is
-    its negative.
+    A logit of row i is removed where the guide's cosine of the same two texts is above
+    ``b_i - margin``; b_i is its cosine of anchor i and positive i. The labelled pair itself always
+    stays. Unlike the source, ``aa`` and ``pp`` never compare a text with itself. ``texts``
+    ``(N, 2 + S)`` number the texts of each row, as in ``info_nce``; if they are given, no text that
+    is known to fit a row is its negative.
 
     Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
     removed, the loss is InfoNCE.

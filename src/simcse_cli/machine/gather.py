@@ -83,7 +83,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _scatters(device: torch.device) -> bool:
-    """Tell whether the process group has reduce-scatter on a device; gloo does since PyTorch 2.8.
+    """Tell whether the process group has reduce-scatter on a device (gloo: from PyTorch 2.8 on).
 
     On a machine with GPUs, the group is of gloo for the CPU and of NCCL for the GPUs.
     """
@@ -134,7 +134,7 @@ def gather_views(
     """Return each view ``(B, D)`` with the rows of all processes, ``(N, D)``, in one exchange.
 
     ``counts`` has the number of rows of each process; if it is empty, the processes tell each other
-    their numbers. With ``original_scaling``, the rows of other processes are constants.
+    their counts. With ``original_scaling``, the rows of other processes are constants.
     """
     if n_processes() == 1:
         return list(views)
@@ -145,10 +145,10 @@ def gather_views(
 def gather_with_grad(
     rows: Tensor, counts: Sequence[int] = (), *, original_scaling: bool = False
 ) -> Tensor:
-    """Return the rows of all processes in rank order, ``(B, ...)`` to ``(N, ...)``, with gradients.
+    """Return the rows ``(B, ...)`` of all processes as ``(N, ...)`` in rank order, with gradients.
 
     ``counts`` has the number of rows of each process, which may differ; if it is empty, the
-    processes tell each other their numbers. ``original_scaling`` reproduces the original SimCSE
+    processes tell each other their counts. ``original_scaling`` reproduces the original SimCSE
     code, where the rows of other processes are constants. DDP's average then gives 1 / n_processes
     of the true gradient of the global loss; DeCLUTR's authors multiply their loss by n_processes to
     make up for it.

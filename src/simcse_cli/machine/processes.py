@@ -158,6 +158,7 @@ def require_own_gpus(device: torch.device) -> None:
             "is not set",
             hint=_HOW_TO_START,
         )
+    # Without LOCAL_WORLD_SIZE, this process counts those with a smaller LOCAL_RANK and itself.
     n_here = max(_number_in("LOCAL_WORLD_SIZE", 1), _number_in("LOCAL_RANK", 0) + 1)
     n_gpus = torch.cuda.device_count()
     if n_here > n_gpus:

@@ -30,8 +30,8 @@ class CpuConstants(NamedTuple):
             another layout beforehand.
         product: what multiplies other float32 matrices, in compiled training and in searches.
         fused_from: the length of text from which PyTorch's fused attention replaces two batched
-            products. It is 1,024 where fused attention is never faster: it is still used for such
-            long texts, since its memory does not grow with the square of the length.
+            products. Where fused attention is never faster, this is 1,024: such long texts still
+            use it, since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, by the dtype of the products.
     """
 

@@ -25,7 +25,7 @@ def map_on_cores(
 ) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in order; compute up to ``at_once`` items at a time.
 
-    One thread for each item is faster than all threads for one item at a time, as these would
+    One thread for each item is faster than all threads for one item at a time: these would
     synchronise after every product. The caller must divide the work into items in the same way for
     any number of threads; then the results do not depend on that number, apart from rounding.
 
@@ -123,7 +123,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of idle helpers, each with ``n_threads`` threads, as many as the caller gets.
+    """Yield a pool of idle helpers; each of them, and the caller, has ``n_threads`` threads.
 
     A nested call gets another pool. At the end, the caller has ``n_threads_after`` threads again.
     """
@@ -152,7 +152,7 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 
     helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
     for _ in range(n_helpers):
-        helpers.submit(int)  # an empty task, as each task starts one thread
+        helpers.submit(int)  # does nothing, but each task starts one thread
     have_started.wait()
     return helpers
 

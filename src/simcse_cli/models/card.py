@@ -168,7 +168,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
             rows.append(line)
         elif line and line != _NOTHING and end_mark:
             raise DataError(f"{path}: {line[:40]!r} between the marks of the scores would be lost")
-    # Mixed line ends could not be restored, so they show as a difference.
+    # If the file mixes line ends, restoring one kind everywhere does not give its text again.
     if front is None or not end_mark or text.replace("\n", line_end) != raw:
         raise DataError(
             f"{path} lacks its metadata or the second mark of the scores, or mixes line ends"
@@ -231,8 +231,8 @@ def _results_without(
     kept: list[_Entries] = []
     for result in results:
         keys = _keys_of(result, place)
-        measures = zip(result.get("metrics", []), keys, strict=True)
-        metrics = [metric for metric, key in measures if key not in left_out]
+        with_keys = zip(result.get("metrics", []), keys, strict=True)
+        metrics = [metric for metric, key in with_keys if key not in left_out]
         if not keys:
             kept.append(result)
         elif metrics:
@@ -272,7 +272,8 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
     """Return the scores of a run's model, computed in float32, from the results of ``eval``.
 
     Where a task was measured alone and in a suite, the score of the suite counts. The user is told
-    of results that are left out because they are older or have another precision.
+    of results that are left out because they are older, have another precision, or come from a
+    regressor.
     """
     by_key: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
@@ -288,7 +289,7 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
             continue
         if digest != record.model_digest:
             continue
-        # Leave out results that are not in float32.
+        # Leave out results that are not in float32, and those of a regressor.
         arithmetic = result.settings.get("precision")
         if result.settings.get("regressor"):
             arithmetic = "a regressor"
@@ -420,7 +421,7 @@ def _card(
 
 
 def _metadata(record: RunRecord, sources: list[str]) -> _Entries:
-    """Return the metadata above the text, without empty entries, for data from ``sources``."""
+    """Return the metadata of a card, without empty entries; ``sources`` are the training files."""
     base = record.base
     # Each dataset of the Hub once, without the configuration or split behind its name.
     matches = [re.match(r"hf://(?:datasets/)?(\w[^@:]*)", source) for source in sources]

@@ -256,8 +256,8 @@ def encode(
         max_length: most sub-words, at most the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
         check_finite: refuse vectors that are not finite; False if the caller checks them.
-        shared: every process of the group calls this with the same sentences, encodes a share of
-            the batches that one process would make, and gets all vectors.
+        shared: every process of the group must call this with the same sentences. Each encodes a
+            share of the batches that a single process would make, and gets all vectors.
         progress: shown per sentence.
 
     Returns:
@@ -384,7 +384,7 @@ class _Texts:
         if not has_windows:
             return cls(frame, pieces, list(uncut_by_position), tokens.without_known(rows, frame))
         for position, ids in uncut_by_position.items():
-            rows[position] = ids
+            rows[position] = ids  # a text is unknown only if all of its windows are
             pieces[position] = in_windows(ids, frame, limit)
         return cls(frame, pieces, [], tokens.without_known(rows, frame))
 

@@ -78,11 +78,11 @@ class SentenceEncoder(nn.Module):
         tokens: the tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
-        matmul_dtype: type of packed matrix products; None for the type of autocast if that is on,
-            else of the weights.
+        matmul_dtype: type of the matrix products of the packed form; None for the type of autocast
+            if that is on, else for that of the weights.
         packs_anywhere: whether rows are packed on GPUs too.
-        flash: the flash attention of training, or None. Evaluation does not use it, because it is
-            in float32, which flash attention does not take.
+        flash: the flash attention of training, or None. Evaluation computes in float32, which flash
+            attention does not take, so evaluation uses SDPA.
         trains_padded: whether training takes padded rows even where they could be packed.
         reads_padding: whether states depend on padding, so that ``encode`` puts only texts of one
             length into a batch.
@@ -157,7 +157,7 @@ class SentenceEncoder(nn.Module):
         return self.hidden_size if self.token_cnn is None else self.token_cnn.dim
 
     def change(self, *, head: MlpHead | None, **changes: Any) -> None:
-        """Replace the head, and entries of the record by name.
+        """Replace the head, and the entries of the record that ``changes`` names.
 
         Without a head, ``head_use`` becomes ``none``.
         """
@@ -174,9 +174,9 @@ class SentenceEncoder(nn.Module):
     def tokenize(
         self, sentences: Sequence[str], *, max_length: int | None = None
     ) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``max_length``, in the template.
+        """Return sub-word ids with special tokens, cut at a limit, and then put into the template.
 
-        The default is the model's own limit.
+        ``max_length`` can only lower the model's own limit.
         """
         limit = min(max_length or self.tokens.max_length, self.tokens.max_length)
         texts = self.template.texts(sentences)
@@ -492,7 +492,7 @@ class SentenceEncoder(nn.Module):
     def token_states(self, rows: TokenRows) -> tuple[Tensor, Tensor]:
         """Return the last layer's states of all tokens end to end, ``(T, H)``.
 
-        The second tensor tells where each row starts, ``(R,)``.
+        The second tensor tells where each row starts, ``(R,)``; padding may follow a row.
         """
         packed = self._packed_for(rows)
         if packed is None:

@@ -176,7 +176,7 @@ def _write_module(
 
 
 def _write_layer_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Write the module of sentence-transformers that averages the layers of the pooler."""
+    """Write the module WeightedLayerPooling, which averages the layers that the pooler reads."""
     n_layers = int(encoder.config.num_hidden_layers)
     config = {
         "word_embedding_dimension": encoder.hidden_size,
@@ -252,8 +252,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
 
     # The list, and the settings of the model as a whole.
     listing = [
-        {"idx": i, "name": str(i), "path": part, "type": f"sentence_transformers.models.{kind}"}
-        for i, (part, kind) in enumerate(modules)
+        {"idx": i, "name": str(i), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for i, (place, kind) in enumerate(modules)
     ]
     if not has_pooling:
         # A module that sentence-transformers does not know makes it refuse the folder. Without
@@ -377,7 +377,7 @@ def export_model(
 ) -> None:
     """Save a model again with ``save_encoder``, with its card, and verify it.
 
-    A card in the target that was changed since it was copied there is kept.
+    A card in the target is kept if it was changed after it was copied there.
     """
     # What can be refused is refused before the model is loaded.
     for backend in backends:
@@ -406,10 +406,10 @@ def export_model(
 
     # The target is replaced only after the copy has passed its check.
     differences: dict[str, float | None] = {}
-    source = _vectors_of_source(files, encoder, progress)
+    source_vectors = _vectors_of_source(files, encoder, progress)
 
     def check(folder: Path) -> None:
-        differences.update(verify_export(folder, target, source=source))
+        differences.update(verify_export(folder, target, source=source_vectors))
 
     save_encoder(
         encoder,
@@ -559,7 +559,7 @@ def _vectors_by_sentence_transformers(
     """Return vectors by ``SentenceTransformer``; each sentence is encoded alone, without padding.
 
     The result is None if the package is not installed, cannot find the base model of an adapter,
-    wants a processor for more than text, or lacks the pooler (``mask``).
+    wants a processor for more than text, or lacks the pooler of the model, ``mask``.
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
     if not is_installed or not can_load_offline(files.base_name) or wants_processor(files.base):
@@ -587,7 +587,7 @@ def can_load_offline(base: str | None) -> bool:
 
 
 def probe_vectors(encoder: SentenceEncoder) -> Floats32:
-    """Return the vectors ``(4, D)`` of the probe sentences, texts that differ much."""
+    """Return the vectors ``(4, D)`` of the probe sentences, which differ much from each other."""
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=False)
 
 
@@ -617,7 +617,7 @@ def _vectors_of_source(
         return None
     try:
         return _vectors_by_sentence_transformers(files, _probes(encoder))
-    except Exception as error:  # of its code or of the files
+    except Exception as error:  # of sentence-transformers or of the files
         progress.info(
             f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and "
             "was not asked"

@@ -309,7 +309,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
     if any(settings.get(key) for key in _TOKENIZER_EXTRAS):
         return False
 
-    # Both files must list the same tokens, if both list them.
+    # Both files must list the same tokens, if both list them. The settings have ids only as keys.
     added = content.get("added_tokens", [])
     by_id = {str(token.pop("id")): token for token in added}
     if settings.get("added_tokens_decoder", by_id) != by_id:
@@ -327,10 +327,11 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
         if name.endswith("_token") and not name.startswith("add_"):
             named.add(_text(token))
     texts = {token.get("content") for token in added}
+    have_roles = named - {None} == texts
     n_words = len(content.get("model", {}).get("vocab", ()))
     # The vocabulary must hold more than the special tokens. In a vocabulary of more than
     # ``_MOST_WORDS``, transformers may change the splitting rule, which is not repeated here.
-    return bool(texts) and named - {None} == texts and len(texts) < n_words <= _MOST_WORDS
+    return bool(texts) and have_roles and len(texts) < n_words <= _MOST_WORDS
 
 
 def _is_plain_bert(settings: _Entries, content: _Entries, tokenizer: Tokenizer) -> bool:

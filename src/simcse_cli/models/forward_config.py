@@ -27,5 +27,5 @@ def read_entries(config: Any) -> dict[str, Any]:
     """
     if plain_prefix(config.model_type) is not None:
         return {name: getattr(config, name, None) for name in _PLAIN}
-    differs: dict[str, Any] = config.to_diff_dict()
-    return {name: value for name, value in differs.items() if not _UNREAD.fullmatch(name)}
+    non_default: dict[str, Any] = config.to_diff_dict()
+    return {name: value for name, value in non_default.items() if not _UNREAD.fullmatch(name)}

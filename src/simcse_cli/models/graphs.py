@@ -151,11 +151,11 @@ def _write_openvino(encoder: SentenceEncoder, onnx: Path, folder: Path, *, quant
 def _trace(encoder: SentenceEncoder, target: Path) -> None:
     """Write the transformer as an ONNX graph for batches and texts of any size."""
     accepted = inspect.signature(encoder.backbone.forward).parameters
-    known = accepted.keys() & encoder.tokenizer.model_input_names
-    names = tuple(name for name in _INPUTS if name in known)
+    in_both = accepted.keys() & encoder.tokenizer.model_input_names
+    names = tuple(name for name in _INPUTS if name in in_both)
     ids, mask = pad(_EXAMPLE, encoder.tokens.pad_id)
     example = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-    # All inputs have one shape. Their shapes are a tuple in a tuple, as ``forward`` has one
+    # All inputs have one shape. Their shapes are a tuple in a tuple, because ``forward`` has one
     # parameter, ``*inputs``.
     shape = {0: torch.export.Dim("batch_size"), 1: torch.export.Dim("sequence_length")}
     torch.onnx.export(
@@ -174,7 +174,7 @@ def _trace(encoder: SentenceEncoder, target: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the exporter and the quantisers.
+    """Silence the exporter and the quantisers, and switch gradients off.
 
     The exporter prints the whole graph where it fails, and the quantisers print their own progress.
     """

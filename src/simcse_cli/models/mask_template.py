@@ -64,8 +64,8 @@ class MaskTemplate:
         self._space = prefix[len(prefix.rstrip()) :]
         self._n_first, self._n_last = tokens.frame(prompt="", limit=NO_LIMIT)
 
-        # ``ids`` puts special sub-words around each of the two texts. They are removed, as a row
-        # needs them only once: around the whole.
+        # ``ids`` puts special sub-words around each of the two texts. They are removed, because a
+        # row needs them only once: around the whole.
         framed = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
         self._before, self._after = (ids[self._n_first : len(ids) - self._n_last] for ids in framed)
         if self._after.count(tokens.tokenizer.mask_token_id) != 1:

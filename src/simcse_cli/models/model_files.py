@@ -22,7 +22,7 @@ _LAYER_KEYS = re.compile(r"(^|_)(layers?|groups?|blocks?|depth|experts)$")
 _ROW_KEYS = re.compile(r"(^|_)(vocab_size|positions?|position_embeddings|intermediate_size)$")
 _WIDTH_KEYS = ("hidden_size", "d_model", "dim", "n_embd")
 # The smallest weights in use have two bits, so a byte holds at most four. The surplus allows for
-# numbers without weights in the folder; any memory has room for that many.
+# tables whose weights are not in the folder; any memory has room for that many numbers.
 _MOST_NUMBERS_IN_A_BYTE = 4
 _LARGEST_SURPLUS = 100_000_000
 
@@ -76,8 +76,8 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         named_record = base_record = read_record(base, progress)
         if base != named:
             named_record = read_record(named, progress)
-        # A published checkpoint is known by its name. In the Hub's cache, only the folder above
-        # ``snapshots`` has this name.
+        # A published checkpoint is known by the name that was given, or by that of its folder. In
+        # the Hub's cache, only the folder above ``snapshots`` has this name.
         own_folder = base
         if commit_of(base) is not None:
             own_folder = base.parents[1]

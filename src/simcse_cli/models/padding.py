@@ -73,11 +73,12 @@ def real_positions(rows: TokenRows) -> Tensor:
 def token_batches(
     lengths: Sequence[int], batch_tokens: int, *, padded: bool = True, alike: bool = False
 ) -> Iterator[list[int]]:
-    """Yield row positions in batches of similar length that stay within ``batch_tokens``.
+    """Yield batches of row positions; the rows of a batch have similar lengths.
 
-    The longest rows come first, so that memory peaks in the first batch; a row of more than
-    ``batch_tokens`` gets a batch for itself. With ``padded``, every row counts as many tokens as
-    the longest row of its batch; with ``alike``, all rows of a batch have the same length.
+    The longest rows come first, so that memory peaks in the first batch. A batch has at most
+    ``batch_tokens`` tokens; a row of more gets a batch for itself. With ``padded``, every row
+    counts as many tokens as the longest row of its batch; with ``alike``, all rows of a batch have
+    the same length.
 
     Example:
         >>> list(token_batches([4, 2, 3], 7)), list(token_batches([4, 2, 3], 7, padded=False))

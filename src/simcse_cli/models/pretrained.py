@@ -57,7 +57,7 @@ def _transformers() -> ModuleType:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence the progress bars and warnings of transformers; callers look for problems."""
+    """Silence the progress bars and warnings of transformers; callers check for problems."""
     logging = _transformers().utils.logging
     verbosity = logging.get_verbosity()
     had_bars = logging.is_progress_bar_enabled()
@@ -94,7 +94,8 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
             **FROM_FOLDER,
         )
     # What was read must be a text encoder, with weights of the right shapes.
-    for name, found, needed in sorted(info["mismatched_keys"]):
+    if mismatched := sorted(info["mismatched_keys"]):
+        name, found, needed = mismatched[0]
         raise CheckpointError(
             f"{folder}: the weights {name} have shape {tuple(found)}, config.json says "
             f"{tuple(needed)}",
@@ -197,8 +198,8 @@ def _refuse_own_code(folder: Path) -> None:
 def _require_encoder(folder: Path, config: Any) -> None:
     """Refuse decoders, and models that have a decoder besides an encoder."""
     kind = config.model_type
-    # The encoder of such a model, saved alone, has is_encoder_decoder false; the default of its
-    # class still tells.
+    # An encoder that was saved without its decoder has is_encoder_decoder false, but the default of
+    # its class is still true.
     if config.is_encoder_decoder or type(config)().is_encoder_decoder:
         raise CheckpointError(
             f"{folder}: {kind} has an encoder and a decoder, need an encoder alone",
@@ -239,7 +240,7 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 def reads_padding(backbone: Any) -> bool:
     """Tell whether the states of a text depend on the padding behind it.
 
-    Some architectures are known to do so. For others, two short texts are computed with and without
+    This is known of some architectures. For others, two short texts are computed with and without
     padding.
     """
     config = backbone.config
@@ -392,7 +393,7 @@ def blank_pooler(config: Any) -> nn.Module | None:
 class MlmHead(nn.Module):
     """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``.
 
-    Its output matrix is the encoder's input embedding, or starts as a copy of it.
+    If ``tied``, its output matrix is the encoder's input embedding; else it starts as a copy of it.
     """
 
     def __init__(self, config: Any, embeddings: nn.Embedding, *, tied: bool) -> None:
@@ -435,14 +436,14 @@ class MlmHead(nn.Module):
             model = _transformers().AutoModelForMaskedLM.from_config(backbone.config)
         model.config.tie_word_embeddings = self.tied
         prefix, _ = _head_of(model)
-        parts = {
+        state_by_module = {
             model.base_model_prefix: weights or backbone.state_dict(),
             prefix: self.head.state_dict(),
         }
         state: dict[str, Tensor] = {}
-        for name, part in parts.items():
-            for key, value in part.items():
-                state[f"{name}.{key}"] = value
+        for module_name, module_state in state_by_module.items():
+            for name, value in module_state.items():
+                state[f"{module_name}.{name}"] = value
         model.save_pretrained(folder, state_dict=state)
 
 

@@ -27,7 +27,7 @@ class ModelRecord:
     Attributes:
         pooler: None if the folder does not record one.
         head_use: when the head applies, if the folder has one.
-        head_folder: subfolder with a Dense module; None for the transformer's own pooler weights.
+        head_folder: subfolder with a Dense module; None if a head is stored with the transformer.
         head_tanh: whether the head ends in tanh.
         normalize: whether the model scales its vectors to length 1.
         max_length: most sub-words of a sentence; None for the limit of the tokenizer and the

@@ -54,8 +54,8 @@ class Tokens:
 
     Attributes:
         tokenizer: the Hugging Face tokenizer.
-        max_length: most sub-words the model reads of a text, special ones included; ``NO_LIMIT``
-            for any number.
+        max_length: how many sub-words of a text the model reads at most, special ones included;
+            ``NO_LIMIT`` for any number.
         n_known: size of the vocabulary that the weights have.
         name: the name that the user gave the model, for messages.
         n_cut: texts cut since the last warning.
@@ -136,7 +136,7 @@ class Tokens:
             self.name, "a tokenizer that can cut every sentence", error=CheckpointError
         ):
             if rust is None:
-                options: dict[str, Any] = {"verbose": False}
+                options: dict[str, Any] = {"verbose": False}  # no warning of long texts
                 if limit:
                     options = {"truncation": True, "max_length": limit}
                 rows = self.tokenizer(list(texts), **options)["input_ids"]
@@ -238,7 +238,8 @@ class Tokens:
     def without_known(self, rows: Sequence[list[int]], frame: tuple[int, int]) -> list[int]:
         """Return the positions of the rows whose texts have sub-words, but none that is known.
 
-        ``frame`` tells how many tokens stand before and after each text; zeros without a prompt.
+        ``frame`` tells how many tokens stand before and after each text. Zeros will do without a
+        prompt, because special tokens do not count as known.
         """
         ids_of_unknown = self._ids_of_unknown
         if not ids_of_unknown:

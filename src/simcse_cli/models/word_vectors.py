@@ -99,7 +99,8 @@ class WordVectors:
                 # Without a header, the first line gives the dimension.
                 dim = dim or n_values
                 word = line.partition(b" ")[0]
-                # No token equals a word with spaces, so it is skipped; any other line is an error.
+                # A line with more or fewer values is an error, unless its word has spaces. No token
+                # equals such a word, so it is skipped.
                 if n_values != dim or not dim:
                     self._check_spaced_word(line, line_number, dim)
                     continue

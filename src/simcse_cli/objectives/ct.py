@@ -104,8 +104,8 @@ def sample_tension_pairs(
 
     Source: Carlsson et al. 2021, as in their code. There are ``n_sentences`` groups of
     ``1 + n_negatives`` consecutive pairs. The first pair of a group is positive: one sentence,
-    drawn with replacement, on both sides. Both sides of the negative pairs are drawn independently,
-    so that they may be equal by chance.
+    drawn with replacement, on both sides. The two sides of a negative pair are drawn independently,
+    so they may be equal by chance.
     """
     left, right = generator.integers(0, n_sentences, size=(2, n_sentences, 1 + n_negatives))
     right[:, 0] = left[:, 0]

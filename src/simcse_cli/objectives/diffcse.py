@@ -173,10 +173,10 @@ class Diffcse(Simcse):
 
         # Means are over tokens without padding, except the loss of the released code.
         n_tokens = mask.sum()
-        share = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
+        fraction = share_of_mean(is_replaced.sum().to(losses.dtype), n_tokens)
         if self.options.as_released:
-            return mean_over_processes(losses), share
-        return share_of_mean((losses * mask).sum(), n_tokens), share
+            return mean_over_processes(losses), fraction
+        return share_of_mean((losses * mask).sum(), n_tokens), fraction
 
     @torch.no_grad()
     def edited(self, rows: TokenRows, masked_rows: TokenRows, device: torch.device) -> Tensor:
@@ -215,4 +215,5 @@ class Diffcse(Simcse):
         logits: Tensor = output.logits
         if logits.ndim == 3:  # a head that reads the weights of its output layer without calling it
             logits = logits.flatten(end_dim=-2)[positions]
+        # An output layer may be padded to more ids than the tokenizer has.
         return logits[:, : len(self.encoder.tokenizer)].float()

@@ -53,7 +53,7 @@ class Masking:
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Return rows with some tokens masked, and labels: the ids of chosen tokens, else -100.
 
-        With ``words``, all tokens of a word are chosen together, a word with ``probability``; what
+        With ``words``, each word is chosen with ``probability``, all of its tokens together; what
         each of the tokens becomes is drawn separately.
         """
         ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])

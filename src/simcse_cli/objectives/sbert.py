@@ -19,7 +19,7 @@ from simcse_cli.objectives.labelled_pairs import LabelledPairs
 from simcse_cli.settings.choices import ObjectiveName
 
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
-"""The classes, in the order of their original numbers."""
+"""The classes, in the order of their numbers in the authors' code."""
 
 
 class Sbert(LabelledPairs):

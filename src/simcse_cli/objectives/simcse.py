@@ -297,6 +297,7 @@ def known_pairs(batch: Batch) -> Tensor | None:
 
 def teacher_cosines(batch: Batch) -> Tensor:
     """Return the teachers' weighted mean cosines between all anchors of the batch, ``(N, N)``."""
+    # ``Teachers`` scales its vectors so that their dot products are these means.
     anchors: Tensor = batch.extra["teacher"][:, 0]  # column 0 of (N, C, D)
     return similarity_matrix(anchors, anchors, Similarity.DOT)
 

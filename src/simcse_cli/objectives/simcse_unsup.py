@@ -283,7 +283,7 @@ class SimcseUnsup(Simcse):
             n_steps = options.noise_steps
             others[-1] = ascended(others[-1], anchors, positives, n_steps=n_steps, **shared)
         if options.as_released and excluded is not None:
-            # ``as_released`` needs a teacher's threshold, so ``excluded`` is never None with it.
+            # ``as_released`` needs a threshold, so ``excluded`` is None only for the type checker.
             # ``cat`` refuses an empty list, so an empty part of the anchors is added.
             noise = torch.cat([*others, anchors[:0]])
             return released_dclr(

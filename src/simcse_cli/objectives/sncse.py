@@ -50,7 +50,7 @@ class Sncse(TemplateViews):
             raise ConfigError(f"--set margin_low={low:g}: need at most margin_high, {high:g}")
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:
-        # With weight 0, negations are not encoded, as they would change the dropout masks.
+        # With weight 0, negations are not encoded: they would change the dropout masks.
         n_views = 3 if self.options.soft_weight else 2
         return super().collate([texts[:n_views] for texts in examples], generator)
 

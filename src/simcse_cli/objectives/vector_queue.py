@@ -19,8 +19,8 @@ class VectorQueue(nn.Module):
 
         m_t = momentum * m_(t-1) + (1 - momentum) * w_t
 
-    Then the anchors are encoded by the copy, without dropout, and by the encoder's present head;
-    these vectors join the queue. An epoch starts with an empty queue.
+    Then the copy encodes the anchors without dropout, the encoder's present head is applied, and
+    the vectors join the queue. An epoch starts with an empty queue.
 
     With momentum 0 the copy has the weights of the encoder; with momentum 1 it keeps the weights
     from before training.

@@ -135,7 +135,7 @@ class TextViews(TwoEncoders):
                 rows_and_keys = zip(rows[view_slice], keys, strict=True)
                 rows[view_slice] = [augment(row, frame_ids, key) for row, key in rows_and_keys]
 
-        # Add the templates last, as augmenters move and repeat only sub-words of the text.
+        # Add the templates last, so that augmenters move and repeat only sub-words of the text.
         framed = []
         for template, view_slice in zip(templates, rows_of_view, strict=True):
             framed += template.around(rows[view_slice])

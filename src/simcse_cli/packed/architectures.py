@@ -203,7 +203,8 @@ ARCHITECTURES = {
 }
 """The architectures by ``model_type``. An architecture with BERT's layers needs only an entry here.
 
-A new entry with a prefix changes the digest of the models of its architecture.
+A new entry with a prefix changes the digest of the models of its architecture, because the digest
+then covers other entries of their configuration (``models.forward_config``).
 """
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
 EMBEDDING_NORM = "embeddings.LayerNorm"

@@ -1,6 +1,7 @@
 """Attention within sentences of packed tokens, one batch of matrix products per sentence length.
 
-Poolers that read only the first token of the last layer need attention from first tokens only.
+Poolers that read only the first token of the last layer need attention from first tokens only,
+which ``attend_from_first`` computes.
 """
 
 import math
@@ -75,8 +76,8 @@ def attend_from_first(
     value = linears.value.weight.view(n_heads, head_width, -1)
 
     # Queries are K^T q, ``(R, n_heads, H)``, and offsets are q . k, ``(R, n_heads)``, both scaled.
-    # The softmax ignores an offset, which is the same for all tokens of a sentence, but distributed
-    # training needs the gradient of every parameter.
+    # An offset is the same for all tokens of a sentence, so the softmax ignores it. It is added all
+    # the same, because distributed training needs the gradient of every parameter.
     scaled = query.view(len(first), n_heads, -1).transpose(0, 1) / math.sqrt(head_width)
     queries = torch.bmm(scaled, key).transpose(0, 1)
     offsets = scaled.new_zeros(len(first), n_heads)

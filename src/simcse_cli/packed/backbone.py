@@ -38,8 +38,8 @@ KERNELS_COMPILE = "compiling kernels for this processor, once"
 # steps on all threads are faster. The number is an estimate: on two threads, kernels take 54 ms of
 # a training step of 500 ms.
 _MOST_THREADS = 8
-# int8 measures how large each channel is on random sub-words. Short rows make it most exact for
-# short sentences.
+# For int8, a pass over random sub-words measures how large each channel is. Its rows are short, so
+# that int8 is most exact for short sentences.
 _SAMPLED_TOKENS = 1024
 _SAMPLED_LENGTH = 12
 
@@ -66,7 +66,7 @@ class PackedPath(NamedTuple):
 
 @dataclass
 class PackedBackbone:
-    """A model as a function of packed tokens, from ``packed_backbone``; it owns no parameters.
+    """The packed form of a model, which ``packed_backbone`` makes; it owns no parameters.
 
     Attributes:
         use_kernels: whether to train with compiled kernels; None to use them where they are
@@ -85,7 +85,7 @@ class PackedBackbone:
 
     @property
     def max_tokens(self) -> int:
-        """The largest number of tokens that a sentence may have: the positions of the model."""
+        """The most tokens of a sentence: one for each position from ``first_position`` on."""
         return self.parts.position_table.num_embeddings - self.parts.first_position
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:

@@ -36,7 +36,7 @@ def _suits_kernels(module: nn.Module | LoraLinear | None) -> bool:
     if module is None:
         return True
     if isinstance(module, LoraLinear):
-        module = module.base  # PyTorch computes LoRA's factors
+        module = module.base  # PyTorch, not a kernel, multiplies by LoRA's factors
     if isinstance(module, nn.LayerNorm) and (module.weight is None or module.bias is None):
         return False
     return all(parameter.dtype is torch.float32 for parameter in module.parameters())

@@ -79,7 +79,7 @@ class QueryKeyValue(NamedTuple):
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Return a tree of tuples and lists with the function applied to every tensor in it."""
+    """Return a tree of tuples and lists with ``function(tensor)`` in place of every tensor."""
     if isinstance(tree, Tensor):
         return function(tree)
     if not isinstance(tree, tuple | list):
@@ -148,7 +148,7 @@ def _parameters(
     If ``merged``, LoRA is merged into the weight instead.
     """
     if merged or isinstance(linear, nn.Linear):
-        return LinearWeights(linear.weight, linear.bias)  # a LoraLinear merges its ``weight``
+        return LinearWeights(linear.weight, linear.bias)  # a LoraLinear's ``weight`` is merged
     lora = LowRank(linear.down.to(dtype), (linear.scale * linear.up).to(dtype))
     return LinearWeights(linear.base.weight, linear.bias, lora)
 

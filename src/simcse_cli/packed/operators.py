@@ -138,7 +138,7 @@ class PrepackedOperators(Operators):
 
 
 class NumpyOperators(Operators):
-    """The operators on transposed float32 weights, which NumPy multiplies by its BLAS."""
+    """The operators on transposed float32 weights; the BLAS of NumPy computes the products."""
 
     def arrange(self, weight: Tensor) -> Tensor:
         return weight.t().contiguous()

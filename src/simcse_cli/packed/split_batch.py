@@ -38,7 +38,7 @@ def run_shares(
     use no other tensor that needs a gradient. ``pool`` lends the memory of results.
     """
     flat: list[Tensor] = []
-    map_tensors(flat.append, parameters)
+    map_tensors(flat.append, parameters)  # collects the tensors
     # This is asked here, because gradients are always off inside an autograd function.
     needs_graph = torch.is_grad_enabled() and any(
         tensor.requires_grad for tensor in (inputs, *flat)
@@ -75,11 +75,11 @@ class _Shares(torch.autograd.Function):
         starts = [part.detach().requires_grad_(needs_graph) for part in parts]
         products = _WeightProducts(len(sizes), pool)
 
-        def forward(share: int) -> Sequence[Tensor]:
+        def run_share(share: int) -> Sequence[Tensor]:
             with torch.set_grad_enabled(needs_graph):
                 return run(share, starts[share], tree, partial(products.put, share))
 
-        outputs = list(map_on_cores(forward, range(len(sizes))))
+        outputs = list(map_on_cores(run_share, range(len(sizes))))
         if needs_graph:
             ctx.outputs = outputs
             ctx.starts = starts
@@ -110,7 +110,7 @@ class _Shares(torch.autograd.Function):
                 for pairs, share, d_share in zip(pairs_by_share, shares, d_shares, strict=True):
                     pairs.append((share, d_share))
 
-        def backward(share: int) -> tuple[Tensor | None, ...]:
+        def differentiate_share(share: int) -> tuple[Tensor | None, ...]:
             """Return the gradients of a share's rows and of the trained parameters."""
             try:
                 outputs, d_outputs = zip(*pairs_by_share[share], strict=True)
@@ -122,7 +122,7 @@ class _Shares(torch.autograd.Function):
         # Shares, and the products that give gradients of weights, are jobs for any free core.
         products = ctx.products
         n_shares = len(ctx.starts)
-        jobs: list[Callable[[], Any]] = [partial(backward, share) for share in range(n_shares)]
+        jobs: list[Callable[[], Any]] = [partial(differentiate_share, i) for i in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
         results = list(map_on_cores(lambda job: job(), jobs, at_once=n_shares))
         # Only the shares return gradients. Each item of ``d_trained`` has those of one parameter.
@@ -181,7 +181,7 @@ class _WeightProducts:
         """
         with self._lock:
             self._n_running -= 1
-        if self._n_running <= 0:  # below 0 in a second backward pass, which autograd refuses
+        if self._n_running <= 0:  # below 0 if autograd refuses a second pass, which must end, too
             for _ in range(self._n_shares):
                 self._complete.put(None)
 

@@ -55,7 +55,7 @@ class PackedTokens:
 
     @property
     def is_large(self) -> bool:
-        """Whether the tokens are on a CPU, and enough for threads and kernels to save time."""
+        """Whether the tokens are on a CPU, and so many that threads and kernels save time."""
         return self.ids.device.type == "cpu" and len(self.ids) >= LARGE
 
     @cached_property

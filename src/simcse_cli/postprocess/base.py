@@ -38,7 +38,7 @@ class PostProcessor(ABC):
 
     @abstractmethod
     def transform(self, vectors: AnyFloats) -> AnyFloats:
-        """Return the processed vectors, ``(N, D)`` to ``(N, K)``, in the dtype of the input.
+        """Process vectors ``(N, D)``, and return them as ``(N, n_features_out)`` in the same dtype.
 
         Raises:
             ValueError: not fitted, or ``D`` is not the dimension of the fit vectors.
@@ -108,7 +108,7 @@ def second_moment(matrix: AnyFloats, centre: Floats) -> Floats:
 def principal_directions(moment: Floats) -> tuple[Floats, Floats]:
     """Return the eigenvalues of a second moment, largest first, and its eigenvectors as columns.
 
-    The sign of an eigenvector is arbitrary. Here, the entry of largest size in each column is
+    The sign of an eigenvector is arbitrary. Here, the entry of largest size in each column is made
     positive, so that the signs are the same on every machine.
     """
     values, columns = np.linalg.eigh(moment)

@@ -20,7 +20,7 @@ def unit_rows(
     check_finite: bool = True,
     numbers: Sequence[int] | None = None,
 ) -> NDArray[_Float]:
-    """Return the rows of ``(N, D)`` vectors, scaled to length 1 in ``dtype``; zeros stay zeros.
+    """Return the rows of ``(N, D)`` vectors, scaled to length 1, in ``dtype``; zero rows stay zero.
 
     With ``check_finite``, a row that is not finite raises DataError, which names its number. If the
     rows are taken from a larger matrix, ``numbers`` holds their row numbers in it, from 0. Without

@@ -11,7 +11,7 @@ from simcse_cli.settings.choices import Postprocess
 
 
 class Whitening(base.PostProcessor):
-    """Centre, rotate to the principal axes and give each variance 1; ``(N, D)`` to ``(N, K)``.
+    """Centre, rotate to the principal axes and give each variance 1; D dimensions become K.
 
     Source: Su et al. 2021. With the mean mu of the fit vectors and their covariance U S U^T
     (divided by N), where the columns of U are the principal axes and S holds the variances along

@@ -54,7 +54,7 @@ class _Texts:
     def read(
         cls, source: str, given: Given, options: DuplicateOptions, progress: Progress
     ) -> "_Texts":
-        """Return the texts of a file with the ids in the column that is given, else a usual one."""
+        """Read the texts of a file, and the ids from the named column, or else from a usual one."""
         table = Table(source, Job.TEXTS, given)
         column = options.id_column
         # The ids of a usual column are read only for a list of duplicates, which shows them.
@@ -76,7 +76,7 @@ class _Texts:
 
 
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
-    """Write each duplicate of a file with the row that it repeats, or only the other rows."""
+    """Write each duplicate of a file with the text that it repeats, or the file without them."""
     kinds = parse_kinds(options.kind)
     if DuplicateKind.MEANING not in kinds:
         refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
@@ -103,7 +103,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     form = output_format(options.output, columns)
     # Number the texts of both files, beginning with the older file, whose texts are always kept.
     new = _Texts.read(source, given, options, progress)
-    older = _Texts("", [], [])
+    older = _Texts(name="", texts=[], ids=[])
     if options.against is not None:
         older = _Texts.read(options.against, given, options, progress)
     texts = [*older.texts, *new.texts]
@@ -115,7 +115,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         passed_over = _passed_over(older, new)
         _tell_shared_ids(len(passed_over), older, new, progress)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
-    n_known = sum(number < n_older for number in filled)  # texts of the older file
+    n_known = sum(number < n_older for number in filled)  # how many are older texts
     order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
     found: dict[int, FoundText] = {}
@@ -131,10 +131,10 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
 
 
 def _passed_over(older: _Texts, new: _Texts) -> set[int]:
-    """Return the numbers of the texts that are not compared: one for each id in both files.
+    """Return the numbers of the texts that are not compared: one for each id that both files have.
 
-    If the two texts with the id are equal, the new text is not compared, since it is known. If the
-    texts differ, the older text is not compared, since its row has changed.
+    If the two texts of an id are equal, the new text is not compared, since its row is unchanged.
+    If they differ, the older text is not compared, since its row has changed.
     """
     new_row_by_id = {text_id: row for row, text_id in enumerate(new.ids)}
     passed_over = set()
@@ -208,8 +208,7 @@ def _finders(
 class _Result:
     """The duplicates that were found; ``found`` maps the number of a text to what it repeats.
 
-    The texts of the older file have the first numbers, and those of the source, the new file,
-    follow.
+    The texts of the older file have the first numbers. Those of the new file, the source, follow.
     """
 
     older: _Texts
@@ -244,7 +243,7 @@ class _Result:
 
         JSON Lines get the rows of a JSON source as they are, and the cells of other sources with
         their types. Other formats get texts. A TSV file or plain text cannot hold line ends, so the
-        texts of a table are cleaned for them.
+        texts of a table are cleaned for these two formats.
         """
         is_json_lines = form is FileFormat.JSONL
         as_it_is = is_json_lines and table.is_json

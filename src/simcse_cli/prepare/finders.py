@@ -18,7 +18,7 @@ from simcse_cli.settings.choices import DuplicateKind
 _BLOCK = 1024  # texts that are looked at together
 _TILE = 8192  # kept texts that a block is compared with at once
 _N_AXES = 95  # principal axes; with the length of the remaining part, 96 numbers per text
-_SAMPLE = 20_000  # texts that the axes are computed from, about
+_SAMPLE = 20_000  # about how many texts the axes are computed from
 _ROUNDING = 1e-4  # more than the error of a computed bound
 
 
@@ -50,8 +50,8 @@ class ExactFinder:
     """Texts that are equal up to case, spacing and punctuation; the score is 1."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, int] = {}  # digest to number
-        self._digests: dict[int, int] = {}  # number to digest, of the current block
+        self._kept: dict[int, int] = {}  # from the digest of a kept text to its number
+        self._digests: dict[int, int] = {}  # from a number in the block to the text's digest
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         self._digests = {}
@@ -122,7 +122,7 @@ class MeaningFinder:
         self._places: dict[int, int] = {}  # from the number of a text to its place in the block
         self._nearest: dict[int, Match] = {}  # by number, the nearest text added before the block
         self._inside = units[:0]  # the cosines of all pairs of places
-        self._added: list[int] = []  # the places of its texts that were added
+        self._added: list[int] = []  # the places of the texts of the block that were added
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Find for each text of a block the nearest of the texts that were added before."""

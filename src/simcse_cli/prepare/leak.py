@@ -97,7 +97,7 @@ class LeakFilter:
         self._tasks_of: dict[str, set[str]] = defaultdict(set)  # by match key of a sentence
         self._n_rows = dict.fromkeys(sentences, 0)
         self._exact: set[str] = set()  # match keys of the sentences that occur exactly
-        self._nearly: set[str] = set()
+        self._nearly: set[str] = set()  # match keys of those that occur nearly, or both ways
         text_of: dict[str, str] = {}  # the first text with each match key
         for task, texts in sentences.items():
             for text in filter(_is_long_enough, texts):

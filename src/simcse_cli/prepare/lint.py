@@ -52,8 +52,8 @@ _FUNCTION_WORDS = {
     "Portuguese": "não uma os que com para do da em foi mais dos são como mas pelo ao à sua ele",
 }
 _LANGUAGES_OF: dict[str, list[str]] = {}  # by function word
-for _language, _list in _FUNCTION_WORDS.items():
-    for _word in _list.split():
+for _language, _listed in _FUNCTION_WORDS.items():
+    for _word in _listed.split():
         _LANGUAGES_OF.setdefault(_word, []).append(_language)
 _MIN_FUNCTION_WORDS = 3
 _EXAMPLE_LENGTH = 60
@@ -202,7 +202,7 @@ class Linter:
         return findings
 
     def _place(self, number: int) -> tuple[int, str | None]:
-        """Return the number of a row in its file, and the file, from its number over all files."""
+        """Return a row's number in its file, and the file, given its number over all files."""
         for n_before, table in reversed(self.files):
             if n_before < number:
                 return number - n_before, table.name
@@ -393,16 +393,17 @@ def _reading_facts(table: Table) -> dict[str, Any]:
     header = "row 1" if grid.is_named else "none"
     if table.is_text:
         header = "none: plain text, a line is a text"
-    columns = []
+    column_facts = []
     for name, kind in zip(grid.names, grid.kinds, strict=True):
-        columns.append({"column": name, "kind": kind.value})
+        column_facts.append({"column": name, "kind": kind.value})
     jobs = []
     for job, commands in _JOBS.items():
         taken = _taken(table, job)
         if taken is not None:
             jobs.append({"commands": commands, "takes": taken})
     rows = grid.first_rows()
-    return {"file": table.name, "header": header, "columns": columns, "jobs": jobs, "rows": rows}
+    facts: dict[str, Any] = {"file": table.name, "header": header, "columns": column_facts}
+    return facts | {"jobs": jobs, "rows": rows}
 
 
 def _taken(table: Table, job: Job) -> str | None:

@@ -67,10 +67,10 @@ class NearIndex:
         self.threshold = threshold
         self._stored: list[NDArray[np.uint32]] = []
         # The texts with the same key in a band form a chain. `_last` holds the last text of each
-        # chain by its key. `_previous` has for each text and band the text before in the chain.
+        # chain by its key. `_previous` has for each text and band the text before it in the chain.
         self._last: dict[int, int] = {}
         self._previous = array("q")
-        # Factors are odd, as multiplication by an odd number loses nothing modulo 2**64.
+        # Factors are odd, since multiplication by an odd number loses nothing modulo 2**64.
         draw = np.random.default_rng(_SEED)
         n_hashes = N_BANDS * ROWS_PER_BAND
         self._factors = draw.integers(1, 2**63, size=n_hashes, dtype=np.uint64) * 2 + 1

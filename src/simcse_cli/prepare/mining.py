@@ -50,7 +50,7 @@ BLOCK = 1024
 """Queries that are searched together; results are saved block by block."""
 DEFAULT_MARGIN = 0.05
 
-# Names of the files in the work folder; a killed search leaves names with ``.part``.
+# Names of the files in the work folder; a killed search leaves files named with ``.part``.
 _WORK_FILES = r"(texts|anchors)\.(txt|npy)(\.part.*)?|found-\d+\.npy"
 
 Digests = NDArray[np.uint64]
@@ -185,7 +185,7 @@ Mined = tuple[Iterator[Row], NegativeCounts | ParaphraseCounts]
 
 
 def _require_files(sources: Sequence[str], options: MiningOptions) -> None:
-    """Raise UsageError if an input or the output is ``-``, the standard stream, or a pipe."""
+    """Raise UsageError if an input or the output is a pipe, or ``-`` for a standard stream."""
     paths_by_option = {"--output": [str(options.output)], "INPUT": sources}
     for option, paths in paths_by_option.items():
         if any(map(is_stream, paths)):
@@ -447,7 +447,7 @@ class NegativeSearch:
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
 
-        # Of each anchor: rows and cosines of the negatives, and the cosine of the positive.
+        # Of each anchor: rows and cosines of the negatives, and the farthest positive's cosine.
         fields = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
         results = np.zeros(len(numbers), np.dtype(fields))
         results["rows"] = -1
@@ -527,7 +527,7 @@ def _paraphrase_rows(
     encoder: ReadyEncoder,
     work: Path,
 ) -> Mined:
-    """Return the pairs of nearest texts and counts; texts with the same match key count as one."""
+    """Return the pairs of nearest texts, and counts; texts with the same match key are one text."""
     # The first text of each match key is stored and encoded.
     _, keys = _digests(_clean_texts(inputs, given))
     is_new, _ = _number(keys)

@@ -46,7 +46,7 @@ class CorpusCounts(Protocol):
 
 @dataclass
 class RowResult:
-    """Counts of rows, findings of lint and leaks, and the lexical overlap of the written pairs.
+    """Counts of rows, the findings of lint, leaks, and the lexical overlap of the written pairs.
 
     ``leaks`` is None if no evaluation sentences were searched.
     """

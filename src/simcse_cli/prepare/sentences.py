@@ -18,8 +18,8 @@ _WORDS = {kind: frozenset(listed.split()) for kind, listed in _LISTS.items()}
 _FOREIGN = _WORDS["german"] | _WORDS["spanish"] | _WORDS["french"]
 _OPENERS = r"\"'“‘„«»‹›(\["
 # Behind an end mark: closing quotes or brackets (group 1) and white space, before ¿, ¡, a digit or
-# a letter other than a to z. Behind a CJK end mark: closing quotes or brackets (group 2), unless と
-# follows a quote, and so the sentence goes on.
+# a letter other than a to z. Behind a CJK end mark: closing quotes or brackets (group 2). If と
+# follows a quote, the sentence goes on, so that place is no boundary.
 _BOUNDARY = re.compile(
     rf"""(?<=[.!?…])(["'“”’«»‹›)\]]*)\s+(?=[{_OPENERS}]*(?:[¿¡]|[^\W_a-z]))"""
     r"""|(?<=[。！？])(["”」』）)]*)\s*(?=\S)(?!(?<=[」』])と[、い\u4e00-\u9fff])"""
@@ -77,7 +77,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _is_inside_brackets(text: str, start: int, end: int) -> bool:
-    """Tell whether a bracket of this part of the text is open, and is closed later."""
+    """Tell whether a bracket that opens after ``start`` is open at ``end``, and is closed later."""
     return any(
         text.count(opening, start, end) > text.count(closing, start, end)
         and text.find(closing, end) >= 0
@@ -88,7 +88,7 @@ def _is_inside_brackets(text: str, start: int, end: int) -> bool:
 def _goes_on(before: str, text: str, position: int) -> bool:
     """Tell whether a sentence goes on at a position of the text, by the words on either side.
 
-    ``before`` is the text up to the end mark before the position.
+    ``before`` is the text up to and with the end mark; the position lies behind that mark.
     """
     found = _NEXT_WORD.match(text, position)
     following = found.group(1) if found else ""

@@ -87,7 +87,7 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def saved_facts(key: str, path: Path, progress: Progress = SILENT) -> dict[str, str]:
-    """Return what a result records under ``key`` about the file of its examples, just written."""
+    """Return what a result records of its examples: the path under ``key``, perhaps a digest."""
     if str(path) == STDIO:
         return {key: str(path)}
     progress.info(f"wrote {path}")

@@ -366,8 +366,8 @@ def file_format(output: Path, fmt: OutputFormat) -> OutputFormat:
     wanted = OutputFormat.JSON if fmt is OutputFormat.TABLE else fmt
     if not ending or ending[1:].isdigit():
         return wanted
-    usual = next(known for known, of_ending in _ENDINGS.items() if of_ending is wanted)
-    hint = f"-o {shlex.quote(str(output.with_suffix(usual)))}"
+    usual_ending = next(known for known, meant in _ENDINGS.items() if meant is wanted)
+    hint = f"-o {shlex.quote(str(output.with_suffix(usual_ending)))}"
     if ending not in _ENDINGS:
         raise UsageError(
             f"{output}: results have no format {ending}, need one of {', '.join(_ENDINGS)}",

@@ -188,7 +188,7 @@ class SuiteResult:
         """
         values = dict(checked(content, dict[str, Any], place, hint=HOW_TO_WRITE))
         suite = values.pop("suite", None)
-        if suite not in list(_KEYS):
+        if suite not in list(_KEYS):  # a list, since the suite in a file may be unhashable
             raise DataError(
                 f"{place}: holds {suite}, need one of {', '.join(_KEYS)}", hint=HOW_TO_WRITE
             )
@@ -213,7 +213,7 @@ class SuiteResult:
         for key, kind in _FIGURES.items():
             if key in values:
                 figures[key] = take(key, kind)
-        return cls(suite, values, tasks, missing, figures)
+        return cls(suite, settings=values, tasks=tasks, missing=missing, figures=figures)
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,8 @@ class _Keys:
 
 
 _KEYS = {
-    "sts": _Keys("score", "n_pairs", "subsets"),
-    "transfer": _Keys("accuracy", "n_test"),
+    "sts": _Keys("score", n="n_pairs", parts="subsets"),
+    "transfer": _Keys("accuracy", n="n_test"),
     "mteb": _Keys("score"),
 }
 # Keys of a result file that are figures of the whole result, with their types.
@@ -284,7 +284,7 @@ def _task_from_json(
 
 @cache
 def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
-    """Return the known data sets by task and split: the published one, perhaps the demo's.
+    """Return the known sets of each task and split: the published one and perhaps the demo's.
 
     The keys of the inner mapping are ``PUBLISHED`` and ``DEMO``, its values size and SHA-256. The
     size counts the scored pairs of an STS task or the test examples of a transfer task; the SHA-256

@@ -42,7 +42,7 @@ WEIGHTS_FILE = "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
 TEACHERS = "teachers"
-"""The folder with the vectors of the training texts from teachers, in one file per teacher."""
+"""The folder of the vectors that teachers give the training texts, with one file per teacher."""
 OWN_NAMES = (
     _CONFIG_FILE,
     RUN_FILE,
@@ -58,7 +58,7 @@ OWN_NAMES = (
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
-"""The key for digests that results record, too: of the pairs in their order, with gold scores."""
+"""The key for digests of the same pairs in order, with gold scores, as results record them."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 

@@ -45,7 +45,7 @@ _data = partial(setting, group="Data and model")
 _method = partial(setting, group="Method")
 _optimisation = partial(setting, group="Optimisation")
 _run = partial(setting, group="Run")
-# What the settings that name something in a tracker need, and why.
+# The conditions of the settings that name something in a tracker, with the reasons.
 _NAMING_TRACKER = {"track": "", "track!=tensorboard": "which shows folders: name them by -o"}
 DEVICE_FORM = (
     r"auto|cpu|cuda(:\d+)?|mps",

@@ -246,8 +246,8 @@ def check_rules(
         if name in chosen:
             _check_needs(name, declared, values, place_of)
 
-        # If this setting has a value, the settings that it excludes have no use. Otherwise the
-        # settings that it enables have no use.
+        # Without a value of this setting, the settings that it enables have no use. With a value,
+        # the settings that it excludes have no use.
         unused: Collection[str] = details.enables
         preposition = "without"
         if values.get(name):
@@ -322,7 +322,8 @@ def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    The sign ``=`` asks for an equal text, ``~`` for a part of it, and no sign for any value.
+    ``name=text`` asks for a value equal to the text, ``name~text`` for one that contains it (the
+    value in lower case), and ``name`` alone for any value that is not empty or false.
     """
     for name, sign, text in _parts(condition):
         value = values.get(name)
@@ -345,7 +346,7 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
     flags = []
     for name, _, text in parts:
         place = place_of(name, declared[name][1])
-        joint = "=" if place.startswith("--set ") else " "
+        joint = "=" if place.startswith("--set ") else " "  # --set NAME=VALUE, but --flag VALUE
         flags.append(f"{place}{joint}{text}" if text else place)
     _, first_sign, _ = parts[0]
     preposition = "with" if first_sign.startswith("!") else "without"
@@ -390,7 +391,7 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each of the dataclasses, made from values by the names of settings.
+    """Return an object of each dataclass in ``groups``; ``values`` holds values by setting name.
 
     The values are checked like the options of a command. ``place`` names their source in messages.
     """

@@ -139,12 +139,12 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
     known = (*_NAME_OF, *_OTHER_VARIABLES)
     names = [variable.removeprefix(ENVIRONMENT_PREFIX) for variable in known]
     for variable in sorted(os.environ.keys() - set(known)):
-        name = variable.removeprefix(ENVIRONMENT_PREFIX)
-        if name == variable:
+        if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
         if variable in _GIVEN_BY:
             yield variable, _GIVEN_BY[variable]
             continue
+        name = variable.removeprefix(ENVIRONMENT_PREFIX)
         for near in get_close_matches(name, names, n=1, cutoff=0.8):
             yield variable, ENVIRONMENT_PREFIX + near
 
@@ -175,10 +175,10 @@ def resolve_config(
                 raise ConfigError(f"{recipe}: unknown key {key!r}", hint=hint)
         from_recipe = coerce_settings(TrainConfig, values, place=recipe)
     from_environment = environment_settings()
-    # Recipes and variables may not name code to run; what a flag overrides would not run.
+    # Recipes and variables may name no code to run, except in a setting that a flag overrides.
     for values, place in ((from_recipe, str(recipe)), (from_environment, "environment")):
         used = {name: value for name, value in values.items() if name not in from_flags}
-        require_typed(used, {}, place)
+        require_typed(used, typed={}, place=place)
 
     # Later sources override earlier ones. The options of the objective are overridden one by one.
     merged = from_recipe | from_environment | from_flags

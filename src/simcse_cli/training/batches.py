@@ -132,7 +132,7 @@ class BatchMaker:
         if epoch == 0:
             self._first_epoch = packed
             return packed
-        # ``n_steps`` is at least 1 even if no batch is full, so a full batch is needed as well.
+        # ``n_steps`` is 1 even if no row was placed, so ask for a full batch as well.
         n_steps = n_steps_per_epoch(len(packed), size, n_processes)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed

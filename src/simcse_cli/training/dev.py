@@ -61,7 +61,7 @@ from simcse_cli.settings.declare import flag
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 DevExamples = Mapping[str, Floats]
-"""The values that a model gives the examples of each dev task, such as cosines, ``(n,)`` each."""
+"""By dev task: a model's values for its examples, such as the cosines of pairs, ``(n,)`` each."""
 _PAIRS = "pairs"
 _QUERIES = "queries"
 _ROWS_PER_PASS = 64
@@ -84,7 +84,7 @@ class DevScore:
     examples: DevExamples = field(default_factory=dict)
 
 
-NO_SCORE = DevScore(None, None, None)
+NO_SCORE = DevScore(score=None, alignment=None, uniformity=None)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class DevTransfer:
                 assigned = task, encode_once
         if assigned is None:
             return None
-        suite = TransferSuite(None, protocol=TRANSFER_PROTOCOL)
+        suite = TransferSuite(data_dir=None, protocol=TRANSFER_PROTOCOL)  # tasks are read already
         no_cache = EvaluationCache(folder=None, encoder_key="")
         # The evaluation fails if the vectors are not finite, or if a probe diverges.
         try:
@@ -220,7 +220,7 @@ class DevRetrieval:
     pairs: StsSubset | None = None
 
     def score(self, encode: Encode) -> DevScore:
-        """Return nDCG@10 of ranking by cosine; the tasks of the score include MRR and recall."""
+        """Return nDCG@10 of ranking by cosine; ``tasks`` of the result also has MRR and recall."""
         vectors = encode([*self.queries, *self.corpus])
         if not np.isfinite(vectors).all():
             return NO_SCORE
@@ -244,11 +244,11 @@ class DevRetrieval:
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
         """Return the task of finding each anchor's positives among all positives and negatives."""
         texts = dict.fromkeys(text for _, *others in pairs for text in others)
-        rows = {text: row for row, text in enumerate(texts)}
-        relevant: dict[str, Relevance] = {}
+        row_of_text = {text: row for row, text in enumerate(texts)}
+        relevant_of_anchor: dict[str, Relevance] = {}
         for anchor, positive, *_ in pairs:
-            relevant.setdefault(anchor, {})[rows[positive]] = 1.0
-        return cls(list(relevant), list(texts), list(relevant.values()))
+            relevant_of_anchor.setdefault(anchor, {})[row_of_text[positive]] = 1.0
+        return cls(list(relevant_of_anchor), list(texts), list(relevant_of_anchor.values()))
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class DevMasked:
         if math.isnan(total):
             return NO_SCORE
         score = math.exp(-total / self.n_masked)
-        return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
+        return replace(NO_SCORE, score=score, tasks={MLM_MEASURE + DEV_SUFFIX: score})
 
     @classmethod
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
@@ -374,7 +374,8 @@ def build_dev_set(
         if pairs is None:
             return None, facts
         facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
-        # A task has the digest that results record; it does not depend on the name of the task.
+        # Results record the digests of tasks, which depend on pairs and scores alone, so any names
+        # do here.
         facts[DEV_DATA] = {
             str(config.dev_file): StsTask("STSBenchmark", "dev", {"dev": pairs}).digest
         }
@@ -504,11 +505,12 @@ def _build_transfer(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
     names = _tasks(config, known=TRANSFER_TASKS, default=TRANSFER_TASKS)
-    if missing := transfer_files.missing_transfer_files(data_dir, tuple(names)):
-        lacking = ", ".join(str(path) for group in missing.values() for path in group)
+    if missing_of_task := transfer_files.missing_transfer_files(data_dir, tuple(names)):
+        missing = ", ".join(str(path) for paths in missing_of_task.values() for path in paths)
+        complete = [name for name in names if name not in missing_of_task]
         raise DataError(
-            f"--dev-suite transfer: missing files of {', '.join(missing)}: {lacking}",
-            hint=_other_tasks([name for name in names if name not in missing], all_tasks=names),
+            f"--dev-suite transfer: missing files of {', '.join(missing_of_task)}: {missing}",
+            hint=_other_tasks(complete, all_tasks=names),
         )
 
     # Too few examples raise an error in ``outer_splits`` now, not after training; an unusual size

@@ -35,7 +35,7 @@ def forecast(trainer: Trainer, *, n_seeds: int = 1) -> str:
     """Return a text with the first batch of a run and a forecast of its time, memory and disk.
 
     One dev evaluation and, after a first step, up to ``MEASURED_STEPS`` steps are measured. Nothing
-    is written. For several seeds, time is also that of all runs; disk is that of each run.
+    is written. For several seeds, the time is given for each run and for all, the disk for each.
     """
     batch = trainer.batches.make(0)
     loss, step_s = _measure_steps(trainer, batch)
@@ -75,7 +75,7 @@ def forecast(trainer: Trainer, *, n_seeds: int = 1) -> str:
 def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
     """Return the loss of a first step over ``batch``, and the mean seconds of the next steps."""
     with trainer.progress.task("measuring steps") as task:
-        # The first step is not timed, as it includes work that is done only once.
+        # The first step is not timed, because it includes work that is done only once.
         loss = trainer.train_step(0, batch).loss
         task.advance()
         started = time.perf_counter()

@@ -28,7 +28,7 @@ POLL_S = 0.1
 GRACE_S = 10.0
 """Seconds that a process gets to report an error by itself.
 
-If another process has ended because of wrong flags, the first one gets this time, because only its
+If another process has ended because of wrong flags, process 0 gets this time, because only its
 messages are shown. So does a process whose failure has cost others their contact.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
@@ -149,7 +149,7 @@ def _start(
             stdin=subprocess.PIPE,  # ends with this process: see ``end_with_launcher``
             stdout=subprocess.DEVNULL,  # this process shows the result
             stderr=others if rank else None,
-            # They share the locks of this process, and Ctrl-C reaches them from here alone.
+            # The workers share the locks of this process; Ctrl-C reaches them through it alone.
             **apart(held_locks()),
         )
         workers.append(worker)
@@ -214,8 +214,8 @@ def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.P
 def stop_on_signal(forward: Callable[[int], None]) -> Iterator[list[bool]]:
     """Yield a list that becomes non-empty at the first stop signal (Ctrl-C or SIGTERM).
 
-    ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once. In
-    another thread than the main one, signals are left to the main thread, and the list stays empty.
+    ``forward`` is called with the first signal. A second one raises KeyboardInterrupt at once.
+    Outside the main thread, signals are not handled, and the list stays empty.
     """
     stopped: list[bool] = []
     if threading.current_thread() is not threading.main_thread():

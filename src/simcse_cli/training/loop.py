@@ -1,6 +1,7 @@
 """The training loop: batch, losses, backward, step, log, evaluate, save.
 
-All random numbers depend on the seed and the step alone, so a resumed run continues exactly.
+All random numbers depend on the seed, the step and the process alone, so that a resumed run
+continues exactly.
 """
 
 import math
@@ -56,7 +57,7 @@ OnStep = Callable[[int, StepResult], object]
 """A function called with the number of steps done and the results since its last call."""
 OnEval = Callable[[int, DevScore], object]
 """A function called with the number of steps done, 0 before training, and the model's scores."""
-COLLAPSE_UNIFORMITY = -0.05  # a uniformity from here to 0, that of equal vectors, is a collapse
+COLLAPSE_UNIFORMITY = -0.05  # vectors with a uniformity above it have collapsed; equal ones have 0
 MOST_SKIPPED = 20
 """With fp16, a run stops after this many steps in a row whose gradient is not finite.
 
@@ -285,8 +286,8 @@ class Trainer:
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder forward and backward once if that compiles kernels.
 
-        No optimizer step then includes the compilation. The weights stay the same. Any other note
-        of the encoder is shown to the user.
+        No optimizer step then includes the compilation. The weights stay the same. A note of the
+        encoder tells whether kernels are compiled; if it says anything else, it is only shown.
         """
         if not steps:
             return
@@ -353,14 +354,15 @@ class Trainer:
 
     def finish_steps(self) -> StepResult:
         """Wait for the queued steps, check that they are finite, and return their results."""
-        # One exchange averages all queued steps. The norm (last column) is equal on all processes.
+        # One exchange averages all queued steps, without the norm (last column), which is equal on
+        # all processes.
         steps = self.running
         self.running = []
         numbers = torch.stack([queued.numbers for queued in steps])
         averaged = average_tensor(numbers[:, :-1], self.n_processes).tolist()
         norms = numbers[:, -1].tolist()
 
-        # The first bad step raises the error, as later ones follow from it.
+        # The first bad step raises the error, because later ones follow from it.
         for step, values, norm in zip(steps, averaged, norms, strict=True):
             self._require_finite_step(step, values, norm)
 
@@ -410,14 +412,14 @@ class Trainer:
         With ``--micro-batch-size`` this is done in chunks, by cached gradients.
         """
         n_rows = self.config.micro_batch_size
-        # A batch of one chunk needs no cache. Several processes always use the cache, as all must
-        # take the same path and their batches may differ in size.
+        # A batch of one chunk needs no cache. Several processes always use the cache, because all
+        # must take the same path and their batches may differ in size.
         if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
 
-        # ``cached_backward`` returns only the sum of the terms, so ``kept_losses`` has the terms.
+        # ``cached_backward`` calls ``loss`` once and returns only its sum, so keep the terms here.
         kept_losses: list[Losses] = []
 
         def encode(chunk: Batch) -> Representations:
@@ -426,8 +428,8 @@ class Trainer:
 
         def loss(representations: Representations) -> Tensor:
             with self.accelerator.autocast():
-                kept_losses.append(self.objective.checked_losses(representations, batch))
-            terms, _ = kept_losses[-1]
+                terms, metrics = self.objective.checked_losses(representations, batch)
+            kept_losses.append((terms, metrics))
             return torch.stack(list(terms.values())).sum()
 
         cached_backward(
@@ -515,7 +517,10 @@ class Trainer:
             self.save_model()
 
     def gain(self) -> Gain | None:
-        """Return the gain of the best model over the start; None if the start is best."""
+        """Return the gain of the best model over the start.
+
+        The result is None if the start is best, or if ``gain_of`` has no gain.
+        """
         if self.position.best_step in (None, 0):
             return None
         after = {name: np.array(values) for name, values in self.position.best_examples.items()}

@@ -10,8 +10,8 @@ from simcse_cli.machine.optimizers import UncorrectedAdamW
 from simcse_cli.settings.choices import OptimizerName, Schedule
 from simcse_cli.settings.config import TrainConfig
 
-# Contrastive Tension: each 0-based step with the share of the initial learning rate that is used
-# from it on (code of Carlsson et al. 2021: steps up to and including 500 have the first rate).
+# Contrastive Tension: 0-based steps, each with the share of the initial learning rate that is used
+# from then on (code of Carlsson et al. 2021: steps up to and including 500 have the first rate).
 TENSION_STEPS = ((0, 1.0), (501, 0.8), (1001, 0.6), (1501, 0.4), (2001, 0.2))
 TRIANGLE_RATIO = 32  # the peak of the slanted triangle, divided by its lowest rate
 

@@ -73,9 +73,9 @@ def earlier_session(run_dir: Path) -> Session:
     """Return a session that continues the start, time and memory peak of a run's record."""
     if not is_run(run_dir):
         return Session()
-    before = read_run_record(run_dir)
-    seconds = 3600 * (before.timings.get("hours") or 0.0)
-    return Session(before.started or _now(), before.peak_memory_bytes or 0, seconds)
+    record = read_run_record(run_dir)
+    seconds = 3600 * (record.timings.get("hours") or 0.0)
+    return Session(record.started or _now(), record.peak_memory_bytes or 0, seconds)
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
@@ -146,8 +146,8 @@ def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
     """Raise DataError if a file of a recorded run has another digest in ``data``, or none."""
     if not is_run(run_dir):
         return
-    digests_now = _digests_by_file(data)
-    for name, recorded in _digests_by_file(read_run_record(run_dir).data).items():
+    digests_now = _digests_by_name(data)
+    for name, recorded in _digests_by_name(read_run_record(run_dir).data).items():
         if digests_now.get(name) != recorded:
             raise DataError(
                 f"{name} has changed since the run in {run_dir} started "
@@ -181,7 +181,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
     """
     given = record.config.get("train_file") or ()
     sources = [given] if isinstance(given, str) else given
-    others = _digests_by_file(record.data)
+    others = _digests_by_name(record.data)
     trained_on = others.pop(str(record.data.get("train_file")), None)
     if sources and trained_on is not None:
         yield [Path(split_weight(source)[0]) for source in sources], trained_on
@@ -206,7 +206,7 @@ def _state_of(file: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _digests_by_file(data: Mapping[str, Any]) -> dict[str, str]:
+def _digests_by_name(data: Mapping[str, Any]) -> dict[str, str]:
     digests = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     for kind in ("dev_files", "code_files", "teachers", "models"):
         digests |= dict(data.get(kind, {}))

@@ -387,7 +387,7 @@ def _is_resumed(run_dir: Path, *, resume: bool) -> bool:
 def sole_training(folder: Path) -> AbstractContextManager[None]:
     """Return a context that holds the lock of a run folder.
 
-    It does nothing in a process whose launcher or first process holds the lock.
+    In a process of a run whose launcher or first process holds the lock, it does nothing.
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return nullcontext()
@@ -492,7 +492,7 @@ def train_files(config: TrainConfig) -> list[str]:
 
 
 def require_same_place(config: TrainConfig, resumed: Path) -> None:
-    """Raise ConfigError if the relative paths that a run names do not exist from this folder."""
+    """Raise ConfigError if a relative path that a run names is not in the current folder."""
     files = train_files(config)
     if config.dev_file is not None:
         files.append(config.dev_file)

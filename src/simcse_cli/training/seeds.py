@@ -164,7 +164,7 @@ def earlier_record(config: TrainConfig, run_dir: Path) -> RunRecord | None:
 
 
 def train_seeds(config: TrainConfig, runs: ManyRuns) -> Outcome | None:
-    """Train one run per seed; return and save (``seeds.json``) dev scores, mean and deviation.
+    """Train one run per seed; return dev scores, mean and deviation, saved as ``seeds.json``.
 
     The result is None on all processes but the first.
     """

@@ -99,9 +99,9 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model that records the pooler to train keeps its head and normalisation. A checkpoint of the
-    original SimCSE code keeps its ``mlp`` head. Any other model gets a new head, drawn from the
-    seed, if the pooler trains one, as ``cls`` does.
+    A model that records the pooler of this run keeps its head, and its normalisation if training
+    compares by cosine. A checkpoint of the original SimCSE code keeps its ``mlp`` head. Any other
+    model gets a new head, drawn from the seed, if the pooler trains one, as ``cls`` does.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS].
     """
@@ -159,7 +159,7 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 
 def _first_template(config: TrainConfig) -> str | None:
-    """Return the first view's template, or None; the saved model keeps this template."""
+    """Return the first view's template, which the saved model keeps; None if missing or ``{}``."""
     if not config.template or config.template[0] == NOTHING_AROUND:
         return None
     accepted = settings_of(find_objective(config.objective).Options)
@@ -221,7 +221,8 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
         return model_augmenter(options)
     method = choices.Augmentation(on_tokens[0].method)
     rate = on_tokens[0].rate or 0.0
-    # The encoder reads its own sub-words, so a step on them takes neither a model nor other steps.
+    # A step on sub-words changes those that the encoder's tokenizer makes in training, so it names
+    # no other tokenizer, and it stands alone.
     if len(steps) > 1 or steps[0].model is not None:
         verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
@@ -330,7 +331,7 @@ def _folder_hint(source: str) -> str | None:
 
 
 def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
-    """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given or a file has the whole name.
+    """Split ``SOURCE:WEIGHT``; the weight is 1 if none is given, or if ``text`` names a file.
 
     ``place`` is the flag that an error message names.
     """
@@ -422,8 +423,8 @@ def _hold_out(
 ) -> tuple[training_file.TrainingRows, list[Row]]:
     """Return the rows to train on, and the rows that are held out.
 
-    A random share of the anchors, the first texts of rows, is held out with all rows that have
-    them. The choice does not depend on the seed of the run.
+    A random share of the anchors (the first texts of the rows) is chosen, and all rows with a
+    chosen anchor are held out. The choice does not depend on the seed of the run.
     """
     # Held-out rows must be pairs of texts, except for a masked LM, which is scored on single texts.
     n_needed = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2

@@ -108,7 +108,7 @@ class States:
         """Write the state of a step unless it exists, then remove what is no longer kept."""
         target = self.folder / f"{STATE_PREFIX}{position.step:08d}"
         with writing(target):
-            # An existing state of this step is equal, as everything follows from seed and step.
+            # An existing state of this step is equal: everything follows from seed and step.
             if not target.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 with staging_folder(target) as temporary:
@@ -215,6 +215,7 @@ def _restore_optimizer(
         shapes = {tuple(value.shape) for value in values.values() if isinstance(value, Tensor)}
         if index >= len(parameters) or shapes - {(), tuple(parameters[index].shape)}:
             raise ValueError(f"the moments of parameter {index} are not of its shape")
+    # An optimizer keeps values of the same names for every parameter.
     sets_of_names = {frozenset(values) for values in restored.values()}
     if len(sets_of_names) > 1 or n_tensors not in (None, len(tensors)):
         raise ValueError("moments are missing")

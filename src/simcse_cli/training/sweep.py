@@ -49,8 +49,8 @@ class SweepPlan:
     """The content of a sweep file: the common settings of all trials, and those that are swept.
 
     ``grid`` has a list of values for each swept setting; every combination is a trial. ``search``
-    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each swept setting, from
-    which ``n_trials`` trials are drawn.
+    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each swept setting;
+    ``n_trials`` trials are drawn from them.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -148,7 +148,7 @@ def _is_span(span: Any) -> bool:
 
 
 def nest_options(settings: Mapping[str, Any], *, place: str) -> Settings:
-    """Move each ``options.NAME`` into the mapping ``options``, and check the settings."""
+    """Return the settings, checked, with each ``options.NAME`` put into the mapping ``options``."""
     plain: Settings = {}
     options: Settings = {}
     for name, value in settings.items():
@@ -226,7 +226,7 @@ def run_sweep(
     trials: list[Trial] = []
     # All processes use what the first one has read, because it rewrites the file with the failures.
     failed = exchange(earlier_failures(runs.folder))[0]
-    failed_later = dict(failed)  # those that are not reached yet, which stay in the file
+    unreached = dict(failed)  # failed trials that are not proposed yet, which stay in the file
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
@@ -243,7 +243,7 @@ def run_sweep(
             if trial.failure is not None:  # a search may propose the trial again
                 failed[trial.name] = trial.to_json()
         trials.append(trial)
-        failed_later.pop(trial.name, None)
+        unreached.pop(trial.name, None)
 
         # Save the results so far, in case of an interruption.
         if process_rank() == 0:
@@ -254,7 +254,7 @@ def run_sweep(
                 "best": None if best.score is None else best.name,
                 "dev_suite": config.dev_suite,
                 "quantiles": score_quantiles(trials),
-                "trials": [*(done.to_json() for done in trials), *failed_later.values()],
+                "trials": [*(done.to_json() for done in trials), *unreached.values()],
             }
             write_json(runs.folder / "sweep.json", facts)
     return trials
@@ -265,12 +265,12 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     try:
         records = runs.train(config, trial.name)
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
-        # The sweep goes on after a failure that the settings of this trial may have caused.
+        # The sweep goes on after a failure that the settings of this trial may have caused. Lack of
+        # memory ends a group: other processes would wait for ever for one that alone lacks it.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
-        # The other processes of a group would wait for ever for one that alone lacks memory.
-        may_go_on = is_out_of_memory(error) and process_count() == 1
-        is_foreign = not isinstance(error, TrainingError | Stopped) and not may_go_on
-        if is_interrupted or is_foreign:
+        is_lack_without_group = is_out_of_memory(error) and process_count() == 1
+        may_go_on = isinstance(error, TrainingError | Stopped) or is_lack_without_group
+        if is_interrupted or not may_go_on:
             raise
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
@@ -416,7 +416,7 @@ def merge_settings(flags: Settings, swept: Settings) -> Settings:
 
     Options of the objective may come from both; for an option that both give, the sweep counts.
     """
-    # Only the command line may name code that is run, so it repeats what a sweep names.
+    # Only the command line may name code that is run, so it must repeat the code of a sweep.
     require_typed(swept, flags, "the sweep")
     for name in sorted((flags.keys() & swept.keys()) - {"options"}):
         if not names_code(swept[name]):

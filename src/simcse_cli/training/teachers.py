@@ -48,7 +48,7 @@ class Teachers:
     """The vectors of all teachers for the rows of the training data, text by text.
 
     A row with C texts has vectors ``(C, D)``. The vector of a text joins those of all teachers,
-    each of which has length 1 times the square root of the teacher's share of all weights. A dot
+    each scaled to the length ``sqrt(w)``, where w is the teacher's share of all weights. A dot
     product of two joined vectors is thus the weighted mean of the teachers' cosines.
     """
 

@@ -1,8 +1,8 @@
 """Log the settings and metrics of a run to experiment trackers, through Accelerate.
 
 Everything stays on this machine unless a variable of the tracker itself says otherwise
-(``WANDB_MODE``, ``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). An error of the tracker ends the
-logging, not the run.
+(``WANDB_MODE``, ``TRACKIO_SPACE_ID``, ``MLFLOW_TRACKING_URI``). Once a tracker has started, its
+errors end the logging, not the run.
 """
 
 import io
@@ -86,8 +86,8 @@ def _start_tensorboard(run: TrackedRun) -> Started:
     if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
 
-        # Accelerate would write the settings as a separate run, named by the clock. Of the metrics,
-        # only the names are used.
+        # Accelerate would write the settings as a separate run, named by the clock, so write them
+        # here. Of the metrics, only the names are used.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
     return tracker, f"tensorboard --logdir {group_folder(run.folder) or run.folder}"

@@ -49,7 +49,7 @@ def why_not_loaded() -> str | None:
     """Return why the compiled operators cannot be used although numba is installed, or None."""
     try:
         load_operators()
-    except RuntimeError:
+    except RuntimeError:  # numba found no folder in which it could keep kernels
         return NO_FOLDER
     except ImportError as error:  # such as that of a NumPy newer than numba knows
         return f"numba cannot be imported: {reason_of(error)}"

@@ -4,8 +4,8 @@ Arrays are float32, or int16 that holds bfloat16 bits; arithmetic is float32. Dr
 from an SFC64 stream, 16 bits per draw, as in ``packed.dropout``. All kernels release
 Python's lock, use one thread, and are compiled for this processor on first use.
 
-The functions that they call are in the same file, because numba compiles a kernel on disk again
-only if the file of the kernel itself has changed.
+The functions that they call are in the same file, because numba replaces a kernel on disk only if
+the file of the kernel itself has changed.
 """
 
 from collections.abc import Callable
@@ -566,9 +566,10 @@ def _draw_head(
     """Put the ``n_draws`` draws of one attention head into ``words``.
 
     A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also hold the first draws of
-    the next head, and none is lost. ``words`` still holds the words of the head before, the last
-    one at index ``last``. ``n_before`` is the number of heads before this one. Return two indices
-    into ``words``: that of this head's first draw, counted in draws, and that of its last word.
+    the next head, and none is lost. ``words`` must still hold the words of the head before, the
+    last one at index ``last``. ``n_before`` is the number of heads before this one. Return two
+    indices into ``words``: that of this head's first draw, counted in draws, and that of its last
+    word.
     """
     start = n_before * n_draws % DRAWS_A_WORD
     end = start + n_draws

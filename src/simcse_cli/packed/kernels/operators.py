@@ -1,7 +1,7 @@
 """The compiled kernels, and the products between them, as autograd functions.
 
 Tensors are on the CPU. Products and their inputs are float32 or bfloat16; states, biases and norms
-are float32. The arguments are those of the kernels of the same names. ``threshold`` may be
+are float32. An argument means the same as a kernel's argument of that name. ``threshold`` may be
 ``NO_DROPOUT``. The memory of results is lent by ``pool``.
 """
 
