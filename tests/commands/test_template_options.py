@@ -60,10 +60,11 @@ def test_a_trained_model_keeps_its_template(invoke, tiny_model_dir, source, tmp_
     assert "sentence-transformers has no pooler mask" in outcome.stderr
     outcome = invoke(*train, "-o", tmp_path / "other", "--mode", "unsup", "--pooler", "mask")
     assert "records no template" in outcome.stderr
-    outcome = invoke(
-        *train, "-o", tmp_path / "other", "--mode", "unsup", "--pooler", "mask", *templates
-    )
-    assert "puts one template around all texts, these are 2" in outcome.stderr
+    for two in (templates, ("--template", "{}", "--template", TEMPLATE)):
+        outcome = invoke(
+            *train, "-o", tmp_path / "other", "--mode", "unsup", "--pooler", "mask", *two
+        )
+        assert "puts one template around all texts, these are 2" in outcome.stderr
     outcome = invoke(
         *train, "-o", tmp_path / "other", "--objective", "sncse", "--hard-neg-alpha", 2
     )

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from helpers import plain_vectors
-from simcse_cli.data.senteval import STS_SUBSETS, read_sts_task
+from simcse_cli.data.senteval import STS_SUBSETS, StsSubset, StsTask, read_sts_task
 from simcse_cli.errors import DataError
 from simcse_cli.evaluation import sts
 from simcse_cli.evaluation.options import StsOptions
@@ -288,6 +288,25 @@ def test_single_choices_override_the_protocol():
     assert (
         resolve_setting(StsOptions(aggregation=Aggregation.WMEAN)).aggregation is Aggregation.WMEAN
     )
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "why"),
+    [
+        (Aggregation.ALL, "all pairs have the same cosine"),
+        (Aggregation.MEAN, "a correlation needs two pairs or more"),
+    ],
+)
+def test_joined_subsets_are_judged_together(aggregation, why):
+    subsets = {"a": StsSubset(["x"], ["z"], np.ones(1)), "b": StsSubset(["y"], ["z"], np.zeros(1))}
+    told = SilentProgress()
+    evaluate_sts(
+        lambda texts: np.ones((len(texts), 2), np.float32),
+        StsSuite(None, ["own"], own_tasks={"own": StsTask("own", "test", subsets)}),
+        replace(STS_SETTINGS[StsProtocol.SIMCSE], aggregation=aggregation),
+        progress=told,
+    )
+    assert told.warnings == [f"own has no score: {why}"]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def default_of(param: Any) -> str | None:
     if isinstance(param.show_default, str):
         return param.show_default
     default = param.default
-    if callable(default) or default in (None, False, (), []):
+    if default is None or default is False or default in ((), []) or callable(default):
         return None
     if default is True:
         return "on"

@@ -289,20 +289,23 @@ def evaluate_sts(
     for name, subsets in scored.items():
         result = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
         if result.score is None:
-            progress.warn(f"{name} has no score: {_why_undefined(subsets)}")
+            progress.warn(f"{name} has no score: {_why_undefined(subsets, aggregation)}")
         results[name] = result
     settings = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     figures = _speed_figures(len(sentences), seconds)
     return SuiteResult("sts", settings, results, missing, figures, examples=scored)
 
 
-def _why_undefined(subsets: Mapping[str, SubsetPairs]) -> str:
+def _why_undefined(subsets: Mapping[str, SubsetPairs], aggregation: Aggregation) -> str:
     """Say why a task has no correlation."""
-    for pairs in subsets.values():
-        if len(pairs.gold) < 2:
+    golds = [pairs.gold for pairs in subsets.values()]
+    if aggregation is Aggregation.ALL:
+        golds = [np.concatenate(golds)]
+    for gold in golds:
+        if len(gold) < 2:
             return "a correlation needs two pairs or more"
-        if np.ptp(pairs.gold) == 0:
-            return f"all pairs are rated {pairs.gold[0]:g}"
+        if np.ptp(gold) == 0:
+            return f"all pairs are rated {gold[0]:g}"
     return "all pairs have the same cosine"
 
 

@@ -250,7 +250,8 @@ def _check_class_sizes(
     # four of its five folds, and these must hold enough examples.
     hint = "use more data"
     fewer = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
-    if fewer < n_folds and smallest >= fewer + n_beside and 0.8 * len(rows) >= _FEWEST_EXAMPLES:
+    n_training = 0.8 * len(rows) if n_beside else len(rows)
+    if fewer < n_folds and smallest >= fewer + n_beside and n_training >= _FEWEST_EXAMPLES:
         hint += ", or the fast protocol with its five folds: --protocol fast"
     rarest = ""
     if task.classes:

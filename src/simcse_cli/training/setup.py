@@ -160,16 +160,17 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 def _first_template(config: TrainConfig) -> str | None:
     """Return the first view's template, which the saved model keeps; None if missing or ``{}``."""
-    if not config.template or config.template[0] == NOTHING_AROUND:
-        return None
+    templates = config.template or []
     accepted = settings_of(find_objective(config.objective).Options)
-    if len(config.template) > 1 and "template" not in accepted:
+    if len(templates) > 1 and "template" not in accepted:
         raise ConfigError(
             f"--template: --objective {config.objective} puts one template around all texts, "
-            f"these are {len(config.template)}",
+            f"these are {len(templates)}",
             hint="give one, or use --objective promptbert",
         )
-    return config.template[0]
+    if not templates or templates[0] == NOTHING_AROUND:
+        return None
+    return templates[0]
 
 
 def put_lora(
