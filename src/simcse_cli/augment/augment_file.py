@@ -186,7 +186,7 @@ class AugmentJob:
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
     """Return the cleaned sentences that are not blank, each with its number.
 
-    Numbers begin with ``start``; blank sentences have numbers too.
+    Numbers begin with ``start``. Blank sentences are counted, but not returned.
     """
     numbered = []
     for number, text in enumerate(map(clean_text, sentences), start):

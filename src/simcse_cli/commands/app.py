@@ -191,7 +191,10 @@ def _with_local_paths(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def _local(name: str, value: Any) -> Any:
-    """Return the value of an option with the paths in addresses ``file://`` of local files."""
+    """Return the value of an option, or the path in it if it is an address ``file://``.
+
+    A text is an address only if its option names a file to write.
+    """
     from simcse_cli.files.inputs import local_path  # not for the help
 
     if isinstance(value, list):

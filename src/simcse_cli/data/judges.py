@@ -125,9 +125,10 @@ def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     """Return the free column whose name is usual for labels that say which rows are pairs."""
     free = _free(facts, found)
     for name in names.LABELS:
+        if name in names.TOPICS:  # labels of what a text is about say nothing of pairs
+            continue
         for column in by_name(free, name):
-            may_hold_labels = column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST)
-            if may_hold_labels and name not in names.TOPICS:
+            if column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
                 return column
     return None
 

@@ -57,11 +57,11 @@ class _Spellings:
             self._first.setdefault("large" if is_large else "small", (place, text))
 
     def has_decimal_commas(self) -> bool:
-        """Tell whether there are commas; raise DataError if they may separate thousands.
+        """Tell whether the scores have decimal commas, such as 0,5.
 
-        They may if each comma stands before three digits, and there is a whole number from 100 on
-        that has none. If such a comma is in a number with a final 0, which few fractions have, any
-        whole number without a comma is enough.
+        Raise DataError if the commas may separate thousands instead: if three digits follow each
+        comma (1,234), and another score is a whole number of at least 100 without a comma. If a
+        number with a comma ends in 0 (1,250), as few fractions do, any whole number is enough.
         """
         first = self._first
         grouped = first.get("round", first.get("grouped"))

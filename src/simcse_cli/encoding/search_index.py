@@ -69,7 +69,7 @@ def is_index(path: Path | str) -> bool:
 def check_index_output(path: Path, *, force: bool) -> None:
     """Raise the error that saving an index would raise, before anything is computed."""
     files = index_files(path)
-    if len(files) > 1:
+    if path.suffix == FAISS_ENDING:
         require_extra("faiss", str(path))
     for file in files:
         check_output(file, force=force)

@@ -79,7 +79,7 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    """Return the setting of the protocol, in which single options replace parts."""
+    """Return the setting of the protocol, with the parts replaced that the user gave as options."""
     setting = STS_SETTINGS[options.protocol]
     if options.metric is not None:
         setting = replace(setting, metrics=(options.metric,))

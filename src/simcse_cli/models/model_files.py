@@ -186,7 +186,7 @@ def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
 
 
 def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
-    """Refuse more than ``_MOST_LAYERS``, and rows or columns far beyond ``n_bytes`` of weights."""
+    """Raise CheckpointError for too many layers, or matrices that ``n_bytes`` of weights lack."""
     widths = map(config.get, _WIDTH_KEYS)
     width = next((value for value in widths if type(value) is int), 1)
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS
@@ -197,6 +197,7 @@ def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -
             continue
         is_deep = _LAYER_KEYS.search(key) and value > _MOST_LAYERS
         is_long = _ROW_KEYS.search(key) and value * width > most_numbers
+        # A single row of this width has more numbers than the files have bytes.
         is_wide = key in _WIDTH_KEYS and value > n_bytes + _LARGEST_SURPLUS
         if is_deep or is_long or is_wide:
             raise CheckpointError(

@@ -290,9 +290,10 @@ def read_metrics(path: Path) -> list[Measured]:
 
 
 def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value in nested mappings, with the names that lead to the value joined.
+    """Yield the name and the value of each leaf of nested mappings.
 
-    With the separator ".", the names are such as ``options.window``; each starts with ``prefix``.
+    A name starts with ``prefix`` and joins all keys on the way: with the separator ".", it is such
+    as ``options.window``.
     """
     for name, value in values.items():
         if isinstance(value, Mapping):

@@ -57,9 +57,11 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
     """Return the share of the peak learning rate that a 0-based step uses.
 
     Linear: the rate rises from 0 during the first ``warmup * total_steps`` steps (rounded up), then
-    falls and would be 0 one step after the last. Without warm-up the first step has the full rate
-    and the last ``1 / total_steps`` of it. This is ``get_linear_schedule_with_warmup`` of
+    falls and would be 0 one step after the last. Without warm-up, the first step has the full rate,
+    and the last step has ``1 / total_steps`` of it. This is ``get_linear_schedule_with_warmup`` of
     transformers, with the warm-up length of its ``Trainer``.
+
+    Constant and tension: after the same warm-up, the share is 1, or that of ``TENSION_STEPS``.
 
     Slanted triangle (Howard and Ruder 2018, as in AllenNLP): ``height`` rises to 1 during the first
     ``warmup * total_steps`` steps (rounded down), then falls to 0 at the last step. The share is

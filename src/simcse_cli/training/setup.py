@@ -655,10 +655,11 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
             example_texts = _texts_of(examples.items[place])
             texts += example_texts
             owners += [place] * len(example_texts)
-        longer = tokens.longer_than(limit, texts, tokens.ids(texts, limit))
+        # Only texts whose cut ids reach the limit are counted again, as only these can be longer.
+        cut_ids = tokens.ids(texts, limit)
+        longer = tokens.longer_than(limit, texts, cut_ids)
         n_cut += len({owners[position] for position in longer})
 
-    # If only a part was looked at, the share is an estimate.
     if n_cut:
         unit = "rows" if examples.are_rows else "examples"
         share = f"{n_cut / len(looked_at):.1%}"
