@@ -84,7 +84,7 @@ def read_texts(
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
     id_name = id_column or usual_column(names)
-    if id_name is None or (id_column is None and table.is_text):
+    if id_name is None:
         return NumberedTexts(PackedTexts.of(table.texts()))
 
     # BEIR has titles, which are part of the texts.

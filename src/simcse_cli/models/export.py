@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from simcse_cli.arrays import Floats32
-from simcse_cli.errors import CheckpointError, DataError, OutputError, reason_of
+from simcse_cli.errors import CheckpointError, OutputError, reason_of
 from simcse_cli.files.atomic import (
     fsync_tree,
     staging_folder,
@@ -51,7 +51,7 @@ from simcse_cli.models.pretrained import (
     read_as_text,
     wants_processor,
 )
-from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord
+from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord, sound_entries_of
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
@@ -397,7 +397,7 @@ def export_model(
     )
 
     # Facts of the training, and the digest by which the next export notices an edited card.
-    recorded = _facts_of(files.named)
+    recorded = sound_entries_of(files.named / RECORD_FILE)
     facts: _Entries = {key: recorded[key] for key in ("objective", "step") if key in recorded}
     source_card = files.named / CARD_FILE
     if source_card.is_file():
@@ -443,20 +443,13 @@ def _choose_card(source_card: Path, target: Path, name: str, progress: Progress)
     """Return the card to write: the target's if a user has edited it, else the source's, if any."""
     card = source_card.read_bytes() if source_card.is_file() else None
     present = target / CARD_FILE
-    if not present.is_file() or sha256_file(present) == _facts_of(target).get("card_sha256"):
+    recorded = sound_entries_of(target / RECORD_FILE)
+    if not present.is_file() or sha256_file(present) == recorded.get("card_sha256"):
         return card
     edited = present.read_bytes()
     if edited != (card or b""):
         progress.info(f"kept {present}, which is not the card of {name}")
     return edited
-
-
-def _facts_of(folder: Path) -> _Entries:
-    """Return the entries of ``simcse.json``; none if there is no such file or it is damaged."""
-    try:
-        return read_json(folder / RECORD_FILE, _Entries)  # type: ignore[no-any-return]
-    except DataError:
-        return {}
 
 
 def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from simcse_cli.errors import CheckpointError, DataError
-from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, foreign_format
+from simcse_cli.models.record import sound_entries_of
 from simcse_cli.models.tokens import NO_LIMIT
 from simcse_cli.packed.architectures import (
     ARCHITECTURES,
@@ -119,8 +119,9 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     Weights and their names, and therefore the digest, are those of ``AutoModel``. The
     architecture's own pooler is included if the file holds it.
     """
-    # Leave everything that is not a plain encoder in one file to transformers.
-    config = _json_object(folder / "config.json")
+    # Leave everything that is not a plain encoder in one file to transformers, which reports what
+    # is damaged.
+    config = sound_entries_of(folder / "config.json")
     prefix = plain_prefix(config.get("model_type"))
     if prefix is None or not (folder / "model.safetensors").is_file():
         return None
@@ -185,18 +186,6 @@ def _weights(path: Path) -> AbstractContextManager[None]:
     return foreign_format(path, "weights", error=CheckpointError, hint="copy or download it again")
 
 
-def _json_object(path: Path) -> _Entries:
-    """Return the JSON object in a file; an empty one if the file is missing or broken.
-
-    transformers then loads the folder and reports the problem.
-    """
-    try:
-        values = read_json(path)
-    except DataError:
-        return {}
-    return values if isinstance(values, dict) else {}
-
-
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
 
@@ -256,12 +245,12 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     ``tokenizer.json`` is used unchanged. transformers does the same for its general class, but
     rebuilds BERT's tokenizer from tokenizer_config.json, so for BERT both files must agree.
     """
-    settings = _json_object(folder / "tokenizer_config.json")
-    content = _json_object(folder / "tokenizer.json")
+    settings = sound_entries_of(folder / "tokenizer_config.json")
+    content = sound_entries_of(folder / "tokenizer.json")
     if "added_tokens_decoder" not in settings:  # written before transformers 4.34
         if (folder / "added_tokens.json").exists():
             return None
-        settings |= _json_object(folder / "special_tokens_map.json")
+        settings |= sound_entries_of(folder / "special_tokens_map.json")
     kind = settings.get("tokenizer_class")
     try:
         with foreign_format(folder, "a tokenizer"):

@@ -146,6 +146,14 @@ def entries_of(path: Path) -> dict[str, Any]:
     return entries
 
 
+def sound_entries_of(path: Path) -> dict[str, Any]:
+    """Return the entries of a JSON object; none if the file is missing or damaged."""
+    try:
+        return entries_of(path)
+    except DataError:
+        return {}
+
+
 def read_fields(path: Path, kind: type[_K]) -> _K:
     """Return a dataclass made from the JSON object in a file.
 
