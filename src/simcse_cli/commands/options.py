@@ -37,7 +37,10 @@ class OutputOptions:
         OutputFormat.TABLE, "Format of the results on stdout.", "--format", "-f"
     )
     output: Path | None = _output(
-        None, "Also write the results to this file: .json, .csv, .md or .tex.", "--output", "-o"
+        None,
+        "Write the results to this file: .json, .csv, .md or .tex. Stdout then shows only a table.",
+        "--output",
+        "-o",
     )
     force: bool = _output(False, "Overwrite existing outputs.")
 
