@@ -198,8 +198,8 @@ class ReportOptions(LoadOptions, TableOptions):
     group: str | None = setting(None, "Group of the row, if its name occurs twice.")
     data_dir: Path | None = setting(
         None,
-        "SentEval folder; its STS-B shows the space, which takes minutes on a CPU. Without it there "
-        "are no vectors.",
+        "SentEval folder; its STS-B shows the space, which takes minutes on a CPU. Without it "
+        "there are no vectors.",
         env=DATA_VARIABLE,
     )
     pair_file: Path | None = setting(
