@@ -99,6 +99,8 @@ def test_names_are_those_of_the_header_or_numbers(text, header, names):
         ("anchor;positive\na;b;c\n", "line 2: 3 cells below 2 columns"),
         ('A dog.,b\n"c"d,e\n', "line 2: not valid CSV"),
         ('A dog.,b\n"c,d\n', "line 2: not valid CSV"),
+        ('text,b\nA dog.,1\n\n"A cat.,2\nA hen.,3\nA cow.,4\n', "line 4: not valid CSV"),
+        ('text,b\n"A\ndog.",1\n"A cat.,2\n"A hen.",3\nA cow.,4\n', "line 4: not valid CSV"),
         ('sep=;\nanchor;positive\na;b\n"c"d;e\n', "line 4: not valid CSV"),
         ("dog,cat\nhorse,cow\n", "row 1 may be the header: 'dog | cat' above 'horse | cow'"),
     ],

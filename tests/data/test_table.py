@@ -96,6 +96,46 @@ def test_a_row_that_lacks_its_text_is_not_read_from_another_column(tmp_path, row
         next(texts)
 
 
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [("text", "label"), ("label", "text"), ("text", "title"), ("question", "answer"), ("a", "b")],
+)
+def test_a_row_whose_only_column_is_another_is_no_text(tmp_path, first, later):
+    rows = [{first: "How are you?"}, {later: "It is closed today."}]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=f"line 2: other columns than in row 1: {later}") as caught:
+        list(Table(path, Job.TEXTS).texts())
+    assert caught.value.hint.startswith("give every row the columns of the first")
+
+
+def test_a_row_may_have_its_text_under_another_usual_name(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "A dog."}\n{"Sentence": "A cat."}\n"A hen."\n')
+    assert list(Table(path, Job.TEXTS).texts()) == ["A dog.", "A cat.", "A hen."]
+    path = write(tmp_path / "b.jsonl", '{"My text": "A dog."}\n{"my_text": "A cat."}\n')
+    given = Given().of_texts("My text")
+    assert list(Table(path, Job.TEXTS, given).texts()) == ["A dog.", "A cat."]
+
+
+@pytest.mark.parametrize(
+    ("row", "is_alike"),
+    [
+        ({"premise": "Is it far?", "hypothesis": "Is it a long way?", "label": 1}, True),
+        ({"left": "Is it far?", "remark": "Asked twice a week.", "score": 1}, False),
+        ({"left": "Is it far?", "right": "Is it a long way?", "votes": 1}, False),
+    ],
+)
+def test_a_row_of_a_pair_needs_usual_names_in_place_of_those_of_row_1(tmp_path, row, is_alike):
+    rows = [{"left": "Where is it?", "right": "Where can I find it?", "score": 2}, row]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    found = Table(path, Job.SCORED).rows("left", "right", "score")
+    assert next(found) == (1, tuple(rows[0].values()))
+    if is_alike:
+        assert next(found) == (2, tuple(row.values()))
+        return
+    with pytest.raises(DataError, match="line 2: "):
+        next(found)
+
+
 @pytest.mark.parametrize("header", ["id,title,body", "n,title,body"])
 def test_sentences_takes_the_named_column(tmp_path, header):
     path = write(tmp_path / "a.csv", f"{header}\n1,T,B\n")

@@ -107,6 +107,9 @@ def slow_f1(first, second):
         ("yes", "no", 0.0),
         ("", "...", 0.0),
         ("a a a", "a", 0.5),
+        ("Le caf\u00e9 est ferm\u00e9.", "Le cafe\u0301 est ferme\u0301.", 1.0),  # NFC and NFD
+        ("\ud55c\uad6d\uc5b4", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165", 1.0),
+        ("\uff21\uff22\uff23 \uff11", "abc 1", 1.0),  # full-width letters
     ],
 )
 def test_overlap_f1_of_known_pairs(first, second, expected):

@@ -69,8 +69,21 @@ def test_open_rows_leaves_nothing_behind_after_an_error(tmp_path):
     ],
 )
 def test_open_rows_refuses_formats_that_do_not_fit(tmp_path, name, message):
-    with pytest.raises(OutputError, match=message), open_rows(Output(tmp_path / name), COLUMNS):
+    with (
+        pytest.raises(OutputError, match=message) as caught,
+        open_rows(Output(tmp_path / name), COLUMNS),
+    ):
         pass
+    assert caught.value.hint == "name it .csv, .tsv or .jsonl (also .gz)"
+
+
+def test_open_rows_proposes_plain_text_for_one_column(tmp_path):
+    with (
+        pytest.raises(OutputError, match="cannot write parquet") as caught,
+        open_rows(Output(tmp_path / "a.parquet"), ("text",)),
+    ):
+        pass
+    assert caught.value.hint == "name it .txt, .csv, .tsv or .jsonl (also .gz)"
 
 
 def test_open_rows_does_not_overwrite(tmp_path):

@@ -76,6 +76,14 @@ def test_build_demo_corpus_has_the_sizes_asked_for(corpus):
     }
 
 
+@pytest.mark.parametrize("pairs", [4, 5, 6, 7, 10, 30])
+def test_build_demo_corpus_spreads_any_number_of_pairs_over_the_splits(pairs):
+    graded = build_demo_corpus(DemoSizes(1, 1, pairs, 1), seed=3).graded
+    n_pairs = {split: len(rows) for split, rows in graded.items()}
+    assert sum(n_pairs.values()) == pairs
+    assert n_pairs["train"] >= n_pairs["dev"] == n_pairs["test"] == pairs // 4
+
+
 def test_build_demo_corpus_never_repeats_a_sentence(corpus):
     texts = all_sentences(corpus)
     assert len(set(texts)) == len(texts)

@@ -306,6 +306,20 @@ def test_a_text_of_two_lines_is_one_line_of_plain_text(invoke, tmp_path, monkeyp
     assert Path("kept.txt").read_text() == "A cat.\nA dog.\n"
 
 
+def test_a_text_under_another_name_is_not_lost(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = '{"text": "A dog."}\n{"text": null}\n{"sentence": "A cat."}\n'
+    Path("rows.jsonl").write_text(rows)
+    words = ("prepare", "duplicates", "rows.jsonl", "--kind", "exact", "--keep", "first")
+    outcome = invoke(*words, "-o", "kept.csv")
+    assert outcome.exit_code != 0
+    assert "row 3: the text is in another column than in row 1" in outcome.stderr
+    assert "-o FILE.jsonl" in outcome.stderr
+    assert not Path("kept.csv").exists()
+    assert invoke(*words, "-o", "kept.jsonl").exit_code == 0
+    assert Path("kept.jsonl").read_text() == rows
+
+
 def test_lines_of_text_get_a_name_in_a_table(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("rows.txt").write_text("a b\na b\nc d\n")

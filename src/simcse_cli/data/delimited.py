@@ -296,20 +296,26 @@ def _cells(
 
 
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
-    """Yield the rows that the rules of CSV give; raise DataError where a line breaks them."""
+    """Yield the rows that the rules of CSV give.
+
+    A row that breaks them raises DataError with its first line: a quote that is not closed takes in
+    the lines below it, so the reader stops far from it.
+    """
     # A quoted cell may span lines. Their ends are part of it, so the reader must get them.
     ended_lines = (line + "\n" for line in lines)
     reader = csv.reader(ended_lines, delimiter=separator, strict=True)
+    n_read = 0  # lines of the rows before
     try:
         for cells in reader:
+            n_read = reader.line_num
             if cells:
-                yield reader.line_num, cells
+                yield n_read, cells
     except csv.Error as error:
-        raise _not_csv(error, source, reader.line_num) from error
+        raise _not_csv(error, source, n_read + 1) from error
 
 
 def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
-    """Return the error for a line that the CSV reader refuses."""
+    """Return the error for a row that the CSV reader refuses; ``number`` is its first line."""
     if "new-line" in str(error):  # lines that end in carriage returns alone
         new_file = shlex.quote(f"{Path(source).stem}-lines.csv")
         hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {new_file}"

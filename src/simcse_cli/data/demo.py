@@ -30,7 +30,6 @@ from simcse_cli.progress import Progress
 from simcse_cli.version import __version__
 
 STSB_FOLDER = "downstream/STS/STSBenchmark"
-_STSB_SHARES = {"train": 0.5, "dev": 0.25, "test": 0.25}
 _GENRE = "demo-grammar"  # the first column of STS-B
 _NLI_LABELS = ("entailment", "neutral", "contradiction")
 _MAX_TRIES = 10_000
@@ -113,7 +112,8 @@ def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
     """Return the corpus for a seed and sizes, which is the same on every machine."""
     # The parts are drawn from one generator in this order; another order would change all parts.
     generator = _Generator(Random(seed))
-    n_graded = {split: round(share * sizes.pairs) for split, share in _STSB_SHARES.items()}
+    n_held_out = sizes.pairs // 4
+    n_graded = {"train": sizes.pairs - 2 * n_held_out, "dev": n_held_out, "test": n_held_out}
     return DemoCorpus(
         graded={split: list(generator.graded(count)) for split, count in n_graded.items()},
         inference=list(generator.inference(sizes.triplets)),

@@ -107,6 +107,22 @@ def is_known(name: str) -> bool:
     return fold(name) in _KNOWN or is_hard_negative(name)
 
 
+def is_usual(name: str, role: str) -> bool:
+    """Tell whether a column of a role has a usual name for it.
+
+    Example:
+        >>> is_usual("sentence", "text"), is_usual("label", "text"), is_usual("label", "score")
+        (True, False, True)
+    """
+    folded = fold(name)
+    if role in ("label", "score"):
+        return folded in (*LABELS, *SCORES)
+    if role == "hard_negative":
+        return is_hard_negative(name)
+    is_text = folded in (*_ANCHOR, *WEAK_TEXTS)
+    return is_text or (role != "text" and folded in _POSITIVE)
+
+
 def are_languages(names: Sequence[str]) -> bool:
     """Tell whether the names are codes of two or more languages: ``de``, ``en``."""
     codes = [fold(name) for name in names]

@@ -16,6 +16,7 @@ from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
 from simcse_cli.data.kinds import MISSING, Kind, cell_text, list_items
+from simcse_cli.data.names import fold, is_usual
 from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line
@@ -160,10 +161,13 @@ class Table:
             # A question would offer choices for this row alone, so this hint takes their place.
             hint = "give every row the columns of the first, with null for a missing text"
             try:
-                places = TableReading(row, decide(row, self._job, self._given)).places(*roles)
+                row_reading = TableReading(row, decide(row, self._job, self._given))
             except DataError as error:
                 raise DataError(error.message, hint=hint) from error
-            is_alike = len(places) == len(places_in_row_1) and set(other_names) <= set(row.names)
+            places = row_reading.places(*roles)
+            is_alike = set(other_names) <= set(row.names)
+            for role in roles:
+                is_alike &= _are_alike(reading, row_reading, role)
             # A column that row 1 has, but not for these roles, is no replacement in this row.
             if not is_alike or unused_in_row_1 & set(row.names_at(places)):
                 columns = ", ".join(row.names)
@@ -365,6 +369,21 @@ class Table:
         if not self.is_text or str(self._source).endswith(".gz"):
             return sum(1 for _ in self.texts())
         return formats.count_lines(self._source, self._given.encoding)
+
+
+def _are_alike(first: TableReading, later: TableReading, role: str) -> bool:
+    """Tell whether a row of JSON has a role in the columns of row 1, or in others of usual names.
+
+    Content alone would be a guess: a row without its text may hold a label.
+    """
+    names_in_row_1 = first.grid.names_at(first.places(role))
+    names_here = later.grid.names_at(later.places(role))
+    if len(names_here) != len(names_in_row_1):
+        return False
+    if not (first.grid.is_named and later.grid.is_named):  # a row that is a list or a text
+        return True
+    changed = {*map(fold, names_in_row_1)} ^ {*map(fold, names_here)}
+    return all(is_usual(name, role) for name in changed)
 
 
 def rows_of_lists(lists: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:

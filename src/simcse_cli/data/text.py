@@ -63,13 +63,17 @@ def has_control_characters(text: str) -> bool:
 
 
 def words(text: str) -> list[str]:
-    """Return the lower-cased words: runs of letters, marks and digits.
+    """Return the lower-cased words: runs of letters, marks and digits, in Unicode's form NFKC.
 
     ``"It's 5 p.m."`` gives it, s, 5, p, m. In scripts without spaces each character is a word.
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
-    return list(map(str, _WORD.findall(text.lower())))
+    return list(map(str, _WORD.findall(_lower(text))))
+
+
+def _lower(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).lower()
 
 
 def terms(text: str) -> list[str]:
@@ -84,7 +88,7 @@ def terms(text: str) -> list[str]:
     if text.isascii():
         return words(text)
     found: list[str] = []
-    for run in map(str, _TERM_RUN.findall(text.lower())):
+    for run in map(str, _TERM_RUN.findall(_lower(text))):
         letters = _UNSPACED_LETTER.findall(run)
         if len(letters) < 2:
             found.append(run)

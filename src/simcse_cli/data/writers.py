@@ -38,18 +38,18 @@ def output_format(output: Path | str, columns: Sequence[str]) -> FileFormat:
     if str(output) == STDIO:
         return FileFormat.TEXT if len(columns) == 1 else FileFormat.CSV
     fmt = guess_format(output)
-    if fmt in (FileFormat.PARQUET, FileFormat.EXCEL, FileFormat.HUB):
-        what = f"{output}: cannot write {fmt}"
-        raise OutputError(what, hint="name it .txt, .csv, .tsv or .jsonl (also .gz)")
-
     # A line of text has no columns.
+    text_ending = ".txt, " if len(columns) == 1 else ""
+    hint = f"name it {text_ending}.csv, .tsv or .jsonl (also .gz)"
+    if fmt in (FileFormat.PARQUET, FileFormat.EXCEL, FileFormat.HUB):
+        raise OutputError(f"{output}: cannot write {fmt}", hint=hint)
     if fmt is FileFormat.TEXT and len(columns) > 1:
         kind = "plain text"
         ending = Path(output).suffix
         if ending not in ("", ".txt", ".gz"):
             kind = f"a file of {ending}"
         what = f"{output}: {kind} cannot hold the columns {', '.join(columns)}"
-        raise OutputError(what, hint="name it .csv, .tsv or .jsonl (also .gz)")
+        raise OutputError(what, hint=hint)
     return fmt
 
 

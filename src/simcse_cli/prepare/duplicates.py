@@ -249,12 +249,23 @@ class _Result:
         as_it_is = is_json_lines and table.is_json
         is_cleaned = form is FileFormat.TSV or (form is FileFormat.TEXT and not table.is_text)
         rows = table.json_values() if as_it_is else table.values()
-        for number, row in enumerate(rows, start=len(self.older.texts)):
+        text_at = table.reading.places("text", "anchor")
+        n_older = len(self.older.texts)
+        for number, row in enumerate(rows, start=n_older):
             if number in self.found:
                 continue
             if as_it_is:
                 yield row
-            elif is_json_lines:
+                continue
+            # A row of JSON may have its text under another name, which the output lacks.
+            if self.new.texts[number - n_older] and all(row[at] is None for at in text_at):
+                columns = ", ".join(table.reading.grid.names)
+                raise DataError(
+                    f"{self.new.name}, row {number - n_older + 1}: the text is in another column "
+                    f"than in row 1, and {form} holds only those of row 1: {columns}",
+                    hint="write JSON Lines, which hold the columns of each row: -o FILE.jsonl",
+                )
+            if is_json_lines:
                 yield tuple(None if cell != cell else cell for cell in row)  # JSON has no NaN
             else:
                 texts = map(cell_text, row)
