@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from simcse_cli.augment.augment_file import AugmentJob, number_lines, write_pair
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.wordnet import find_wordnet
-from simcse_cli.errors import DataError
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
@@ -344,3 +345,14 @@ def test_manifest_records_the_wordnet_and_the_model_of_a_step(
     assert settings(f"eda:0.1:{other}")["wordnet"] == digests[1:]
     assert settings(f"synonym+crop+eda:0.1:{other}")["wordnet"] == digests
     assert settings("mlm:0.15:roberta-base")["model"] == "roberta-base"
+
+
+@pytest.mark.parametrize("method", ["negate", "crop-prefix-chars:0.2", "crop-prefix-chars+negate"])
+def test_copies_are_refused_if_nothing_is_drawn(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UsageError, match=rf"no use with --method {re.escape(method)}") as caught:
+        augmented(tmp_path, ["a b c"], method=method, copies=2)
+    assert caught.value.option == "--copies"
+    assert not (tmp_path / "o.csv").exists()
+    augmented(tmp_path, ["a b c"], method=method)
+    augmented(tmp_path, ["a b c"], method=f"crop+{method}", copies=2, force=True)
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 3

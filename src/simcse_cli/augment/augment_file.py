@@ -16,7 +16,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from simcse_cli.augment.augmentations import WITH_SYNONYMS, TextAugmenter, parse_steps, sentence_key
+from simcse_cli.augment.augmentations import (
+    WITH_SYNONYMS,
+    WITHOUT_CHANCE,
+    TextAugmenter,
+    parse_steps,
+    sentence_key,
+)
 from simcse_cli.augment.options import AugmentOptions
 from simcse_cli.augment.wordnet import find_wordnet
 from simcse_cli.augment.words import diff_row, is_unspaced
@@ -34,7 +40,7 @@ from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
-from simcse_cli.settings.declare import settings_of
+from simcse_cli.settings.declare import refuse_unused, settings_of
 from simcse_cli.settings.tables import TableOptions
 
 _CHUNK_LINES = 2000
@@ -69,6 +75,9 @@ def augment_file(
     negates = any(step.method == Augmentation.NEGATE for step in steps)
     if negates and has_two_sides:
         raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
+    if all(step.method in WITHOUT_CHANCE for step in steps):
+        what = f"has no use with --method {options.method}, which changes a text in one way only"
+        refuse_unused(options, ["copies"], what)
     columns = POSITIONAL if negates else POSITIONAL[:2]
 
     # The preview comes first, and its sentences are written with the others.

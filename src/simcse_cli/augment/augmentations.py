@@ -42,6 +42,9 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 WITH_SYNONYMS = (Augmentation.SYNONYM, Augmentation.EDA)
 """The methods that need WordNet."""
 
+WITHOUT_CHANCE = (Augmentation.CROP_PREFIX_CHARS, Augmentation.NEGATE)
+"""The methods that change a text in one way only."""
+
 DEFAULT_MLM = "bert-base"  # as in Table 1 of Gao et al. 2021
 _JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
 """A plus sign between two methods; one in the name of a folder does not match."""
