@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -15,10 +16,12 @@ from simcse_cli.augment import augment_file
 from simcse_cli.augment.augment_file import AugmentJob, number_lines, write_pairs
 from simcse_cli.augment.augmentations import make_augmenter, sentence_key, word_augmenter
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.errors import DataError
+from simcse_cli.augment.wordnet import find_wordnet
+from simcse_cli.errors import DataError, UsageError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
+from tiny_wordnet import write_wordnet
 
 DELETE = make_augmenter(Augmentation.DELETE, 0.3)
 LINES = [f"line {i} has a few words, some of which go" if i % 7 else "" for i in range(60)]
@@ -311,3 +314,45 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
             [parent.stdout], [], [], LIMIT_S
         )  # once nobody can write to it any more
         assert ended
+
+
+def test_manifest_records_how_the_input_was_read(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text;text\na b;c d\n")
+    read = {"column": "2", "header": True, "separator": ";", "encoding": "latin-1", "sheet": None}
+    options = AugmentOptions("delete-one", tmp_path / "o.csv", **read)
+    source = str(tmp_path / "in.csv")
+    augment_file.augment_file(
+        source, options, lambda _: Exclaim(), show=print, progress=SilentProgress()
+    )
+    assert (tmp_path / "o.csv").read_text() == "anchor,positive\nc d,c d !\n"
+    settings = json.loads((tmp_path / "o.csv.manifest.json").read_text())["settings"]
+    assert {**read, "keep_label": None, "wordnet": []}.items() <= settings.items()
+
+
+def test_manifest_records_the_wordnet_and_the_model_of_a_step(
+    tmp_path: Path, wordnet_dir: Path
+) -> None:
+    def settings(method: str) -> dict[str, Any]:
+        augmented(tmp_path, ["a"], method=method, wordnet_dir=wordnet_dir, force=True)
+        manifest = json.loads((tmp_path / "o.csv.manifest.json").read_text())
+        return manifest["settings"]  # type: ignore[no-any-return]
+
+    other = write_wordnet(tmp_path / "other")
+    (other / "noun.exc").write_text("oxen ox\n")
+    digests = [find_wordnet(folder).digest for folder in (wordnet_dir, other)]
+    assert digests[0] != digests[1]
+    assert settings("synonym")["wordnet"] == digests[:1]
+    assert settings(f"eda:0.1:{other}")["wordnet"] == digests[1:]
+    assert settings(f"synonym+crop+eda:0.1:{other}")["wordnet"] == digests
+    assert settings("mlm:0.15:roberta-base")["model"] == "roberta-base"
+
+
+@pytest.mark.parametrize("method", ["negate", "crop-prefix-chars:0.2", "crop-prefix-chars+negate"])
+def test_copies_are_refused_if_nothing_is_drawn(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UsageError, match=rf"no use with --method {re.escape(method)}") as caught:
+        augmented(tmp_path, ["a b c"], method=method, copies=2)
+    assert caught.value.option == "--copies"
+    assert not (tmp_path / "o.csv").exists()
+    augmented(tmp_path, ["a b c"], method=method)
+    augmented(tmp_path, ["a b c"], method=f"crop+{method}", copies=2, force=True)
+    assert len((tmp_path / "o.csv").read_text().splitlines()) == 3

@@ -42,6 +42,7 @@ def test_prepare_sentences_writes_lines_and_manifest(invoke, text, tmp_path):
     assert result.stdout == ""
     manifest = read_manifest(output)
     assert manifest["counts"] == {
+        "input_rows": 6,
         "read": 6,
         "kept": 3,
         "dropped": {"duplicate": 1, "empty": 1, "too_short": 1},

@@ -242,6 +242,14 @@ def test_findings_name_the_file_and_its_row(invoke, tmp_path):
     assert "  file  " not in invoke("prepare", "lint", files[1]).stdout
 
 
+def test_a_finding_after_a_list_has_the_row_of_the_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"query": "q", "pos": ["a", "b"]}\n{"query": "r", "pos": ["c\\u0007"]}\n')
+    linter = lint_files([path], LintFileOptions(), None, SilentProgress())
+    (finding, _) = linter.findings()  # the other one is the shared text
+    assert (finding.check, finding.first_row, linter.n_rows) == (Check.CONTROL_CHARACTERS, 2, 3)
+
+
 def test_lint_outcome_lists_every_check_and_the_files_of_several(tmp_path):
     sources = [str(tmp_path / name) for name in ("a.txt", "b.txt")]
     for source, text in zip(sources, ("one\n\n", "two three four\nfive\n"), strict=True):

@@ -10,9 +10,10 @@ from simcse_cli.files.atomic import temporary_beside
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.streams import iter_lines
-from simcse_cli.prepare.options import NliOptions, RowOptions
-from simcse_cli.prepare.pairs import PairCounts
+from simcse_cli.prepare.options import NliOptions, PairOptions, RowOptions, SentenceOptions
+from simcse_cli.prepare.pairs import PairCounts, prepare_pairs
 from simcse_cli.prepare.rows import RowWriter
+from simcse_cli.prepare.sentences import prepare_sentences
 from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import Dedup
 
@@ -63,11 +64,11 @@ def test_row_writer_tells_and_records_all_it_found(tmp_path, evaluation_sets, le
     near, n_rows = (" and 1 nearly", 2) if leak_near else ("", 1)
     assert progress.lines == [
         "left out 7 hard negatives; `simcse train` reads such files as they are",
-        "pairs: 5 rows read, 3 kept",
+        "pairs: 5 rows made, 3 kept",
         "  dropped           1  too short",
         "  dropped           1  duplicate",
-        "  lint              1  duplicate pair (20.00%), first in row 2: a b | B c.",
-        "  lint              1  shared text (20.00%), first in row 2: a b | B c.",
+        "  lint              1  duplicate pair (20.00%), first in row 2 of those made: a b | B c.",
+        "  lint              1  shared text (20.00%), first in row 2 of those made: a b | B c.",
         f"  leak    {n_rows:>11}  rows hold 1 of 2 sentences of STSBenchmark exactly{near}",
         "  overlap        16.7  % lexical overlap F1, mean of 3 pairs",
         f"wrote {chosen.output} and {chosen.output}.manifest.json",
@@ -90,7 +91,7 @@ def test_row_writer_tells_what_it_did_not_find(tmp_path, evaluation_sets, capsys
     )
     assert sorted(capsys.readouterr().out.split()) == ["a", "b"]
     assert progress.lines == [
-        "sentences: 2 rows read, 2 kept",
+        "sentences: 2 rows made, 2 kept",
         "  no sentence of the 1 evaluation tasks occurs in the rows",
     ]
     assert progress.warnings == ["only 2 rows, fewer than --sample 3"]
@@ -230,3 +231,77 @@ def test_row_writer_takes_no_file_of_the_user_for_a_manifest(tmp_path):
     with pytest.raises(OutputError, match=r"out\.txt\.manifest\.json exists already"):
         prepare(tmp_path)
     assert (tmp_path / "out.txt.manifest.json").read_text() == "mine"
+
+
+def found_control_characters(folder, prepare, options, *inputs):
+    """Return the counts of a manifest, the place of the first finding, and the told lines."""
+    progress = Told()
+    prepare([str(folder / name) for name in inputs], options, RowWriter(options, progress))
+    manifest = json.loads(Path(f"{options.output}.manifest.json").read_text())
+    (finding,) = [each for each in manifest["lint"] if each["check"] == "control_characters"]
+    counts = manifest["counts"]
+    file = None if finding["file"] is None else Path(finding["file"]).name
+    return (counts["input_rows"], counts["read"]), (file, finding["first_row"]), progress.lines
+
+
+HARD_NEGATIVES = "anchor,positive,hard_negative\na,b,x\na,b,y\nc\x07,d,z\n"
+LISTS = '{"query": "a", "pos": ["b", "c"]}\n{"query": "d", "pos": ["e\\u0007"]}\n'
+LABELS = "anchor,positive,label\na,b,1\nc,d,0\ne,f\x07,1\n"
+LATE_LIST = (
+    '{"anchor": "a", "positive": "b"}\n' * 200
+    + '{"anchor": "a", "positive": ["b", "c"]}\n'
+    + '{"anchor": "d\\u0007", "positive": "e"}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "counts", "row", "told"),
+    [
+        ("a.csv", HARD_NEGATIVES, (3, 2), 3, "3 rows read, 2 rows made of them, 2 kept"),
+        ("a.jsonl", LISTS, (2, 3), 2, "2 rows read, 3 rows made of them, 3 kept"),
+        ("l.csv", LABELS, (3, 2), 3, "3 rows read, 2 rows made of them, 2 kept"),
+        ("late.jsonl", LATE_LIST, (202, 203), 202, "202 rows read, 203 rows made of them, 203 kept"),
+    ],
+)  # fmt: skip
+def test_pairs_count_rows_of_the_input_and_lint_names_them(tmp_path, name, text, counts, row, told):
+    (tmp_path / "first.csv").write_text("anchor,positive\ng,h\n")
+    (tmp_path / name).write_text(text)
+    options = PairOptions(output=tmp_path / "o.csv")
+    found = found_control_characters(tmp_path, prepare_pairs, options, name)
+    assert found[:2] == (counts, (name, row))
+    assert f"pairs: {told}" in found[2]
+    options = PairOptions(output=tmp_path / "o.csv", force=True)
+    found = found_control_characters(tmp_path, prepare_pairs, options, "first.csv", name)
+    assert found[:2] == ((counts[0] + 1, counts[1] + 1), (name, row))
+
+
+def test_pairs_of_lines_and_captions_have_the_place_that_they_can_have(tmp_path):
+    (tmp_path / "a.src").write_text("a\nb\n")
+    (tmp_path / "a.dst").write_text("c\nd\x07\n")
+    options = PairOptions(output=tmp_path / "o.csv", parallel=True)
+    found = found_control_characters(tmp_path, prepare_pairs, options, "a.src", "a.dst")
+    assert found[:2] == ((2, 2), ("a.src", 2))
+    (tmp_path / "a.token").write_text("1.jpg#0\ta\n1.jpg#1\tb\n1.jpg#2\tc\x07\n")
+    options = PairOptions(output=tmp_path / "p.csv", flickr30k=True)
+    found = found_control_characters(tmp_path, prepare_pairs, options, "a.token")
+    assert found[:2] == ((None, 3), (None, 2))
+    assert found[2][0] == "pairs: 3 rows made, 3 kept"
+    assert "first in row 2 of those made: a | c" in found[2][1]
+
+
+@pytest.mark.parametrize(
+    ("split", "counts", "told"),
+    [
+        (False, (5, 5), "5 rows read, 5 kept"),
+        (True, (5, 6), "5 rows read, 6 rows made of them, 6 kept"),
+    ],
+)
+def test_sentences_of_a_folder_have_their_file_and_row(tmp_path, split, counts, told):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("One here. Two here.\nThree.\n")
+    (tmp_path / "in" / "b.txt").write_text("Four.\nFive.\nSix \x07.\n")
+    options = SentenceOptions(output=tmp_path / "o.txt", split_sentences=split)
+    found = found_control_characters(tmp_path, prepare_sentences, options, "in")
+    assert found[:2] == (counts, ("b.txt", 3))
+    assert found[2][0] == f"sentences: {told}"
+    assert f"first in {tmp_path / 'in' / 'b.txt'}, row 3: Six" in found[2][1]

@@ -16,8 +16,15 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from simcse_cli.augment.augmentations import TextAugmenter, parse_steps, sentence_key
+from simcse_cli.augment.augmentations import (
+    WITH_SYNONYMS,
+    WITHOUT_CHANCE,
+    TextAugmenter,
+    parse_steps,
+    sentence_key,
+)
 from simcse_cli.augment.options import AugmentOptions
+from simcse_cli.augment.wordnet import find_wordnet
 from simcse_cli.augment.words import diff_row, is_unspaced
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
@@ -33,6 +40,8 @@ from simcse_cli.files.system import usable_cores
 from simcse_cli.progress import Progress
 from simcse_cli.results.report import DiffRow
 from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
+from simcse_cli.settings.declare import refuse_unused, settings_of
+from simcse_cli.settings.tables import TableOptions
 
 _CHUNK_LINES = 2000
 # Workers start only from this many chunks on: one process does fewer before they have started.
@@ -66,6 +75,9 @@ def augment_file(
     negates = any(step.method == Augmentation.NEGATE for step in steps)
     if negates and has_two_sides:
         raise ConfigError("--sides both: negate makes the negative of a sentence, which stays")
+    if all(step.method in WITHOUT_CHANCE for step in steps):
+        what = f"has no use with --method {options.method}, which changes a text in one way only"
+        refuse_unused(options, ["copies"], what)
     columns = POSITIONAL if negates else POSITIONAL[:2]
 
     # The preview comes first, and its sentences are written with the others.
@@ -124,20 +136,25 @@ def _manifest(
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
     """Return the settings for a manifest.
 
-    If there are several steps, ``method`` is the user's text, which holds all rates, and ``rate``
-    is None.
+    If there are several steps, ``method`` is the user's text, which holds all rates and models, and
+    ``rate`` is None. ``wordnet`` has the digest of the database of each step that needs one.
     """
     first = steps[0]
+    databases = [find_wordnet(step.wordnet_dir) for step in steps if step.method in WITH_SYNONYMS]
     settings: dict[str, Any] = {
         "method": first.method,
         "rate": first.rate,
         "sides": options.sides,
         "copies": options.copies,
         "unit": options.unit,
-        "model": options.pinned_model,
+        "model": first.model,
+        "wordnet": [database.digest for database in databases],
+        "column": options.column,
     }
     if len(steps) > 1:
-        settings |= {"method": options.method, "rate": None}
+        settings |= {"method": options.method, "rate": None, "model": options.pinned_model}
+    for name in settings_of(TableOptions):  # how the input was read
+        settings[name] = getattr(options, name)
     if names_code(options.method):
         settings["code"] = code_digest(options.method)
     return settings

@@ -39,6 +39,12 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 }
 """The methods that work on characters as well as on words."""
 
+WITH_SYNONYMS = (Augmentation.SYNONYM, Augmentation.EDA)
+"""The methods that need WordNet."""
+
+WITHOUT_CHANCE = (Augmentation.CROP_PREFIX_CHARS, Augmentation.NEGATE)
+"""The methods that change a text in one way only."""
+
 DEFAULT_MLM = "bert-base"  # as in Table 1 of Gao et al. 2021
 _JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
 """A plus sign between two methods; one in the name of a folder does not match."""
@@ -151,7 +157,7 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
         return replace(step, model=resource or options.pinned_model)
     if not resource:
         return step
-    if method in (Augmentation.SYNONYM, Augmentation.EDA):
+    if method in WITH_SYNONYMS:
         return replace(step, wordnet_dir=Path(resource))
     raise ConfigError(
         f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 
 from simcse_cli.errors import DataError
+from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.schema import foreign_format
 
 INSTALL_HINT = (
@@ -43,7 +44,8 @@ class Pos(StrEnum):
 
 _FILE_ENDING = {Pos.NOUN: "noun", Pos.VERB: "verb", Pos.ADJECTIVE: "adj", Pos.ADVERB: "adv"}
 _REQUIRED_FILES = tuple(map(".".join, product(("index", "data"), _FILE_ENDING.values())))
-# Sense keys of cntlist.rev number the parts of speech; 5 is an adjective satellite.
+_TAG_COUNTS = "cntlist.rev"
+# Sense keys in this file number the parts of speech; 5 is an adjective satellite.
 _SENSE_KEY_POS = {
     "1": Pos.NOUN,
     "2": Pos.VERB,
@@ -95,6 +97,13 @@ class WordNet:
     def __reduce__(self) -> tuple[type["WordNet"], tuple[Path]]:
         # A worker gets the folder only: open files and caches cannot be sent.
         return type(self), (self.directory,)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the files of the database that are read."""
+        names = (*_REQUIRED_FILES, *(f"{each}.exc" for each in _FILE_ENDING.values()), _TAG_COUNTS)
+        files = [self.directory / name for name in names]
+        return digest(*(f"{file.name} {sha256_file(file)}\n" for file in files if file.exists()))
 
     def all_synsets(self, word: str) -> Iterator[tuple[str, ...]]:
         for pos in Pos:
@@ -207,7 +216,7 @@ class WordNet:
         """How often each lemma is tagged as each part of speech, summed over its senses."""
         counts: dict[tuple[str, Pos], int] = defaultdict(int)
         with self._reading():
-            for line in self._lines("cntlist.rev"):
+            for line in self._lines(_TAG_COUNTS):
                 sense_key, _, count = line.split()
                 lemma, _, sense = sense_key.partition("%")
                 pos = _SENSE_KEY_POS[sense[0]]

@@ -42,6 +42,26 @@ class TableReading:
         return role in self.roles.columns
 
 
+@dataclass
+class RowPosition:
+    """The row that was read last: its number in its file, from 1, and the file."""
+
+    row: int = 0
+    file: str | None = None
+    _n_before: int = 0  # rows of the files before this one
+
+    def open(self, file: str) -> None:
+        """Begin a file, whose rows are counted anew."""
+        self._n_before += self.row
+        self.row = 0
+        self.file = file
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows read so far, of all files."""
+        return self._n_before + self.row
+
+
 class Table:
     """An input as rows with known columns.
 
@@ -277,10 +297,11 @@ class Table:
         """Cells that stand for a missing value, such as ``nan``; none in plain text and records."""
         return frozenset() if self.is_text or self.reading.grid.has_records else MISSING
 
-    def lines(self, *roles: str) -> Iterator[tuple[str, ...]]:
-        """Yield the texts of some roles in each row, each on one line, "" for a missing one.
+    def lines(self, *roles: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+        """Yield the number of each row and the texts of some roles, each on one line.
 
-        A row with lists of texts gives several rows, as ``rows_of_lists`` says.
+        A missing text is "". Rows are counted from 1, without a header or blank lines. A row with
+        lists of texts gives several rows, as ``rows_of_lists`` says.
         """
         missing = self._missing
 
@@ -293,17 +314,22 @@ class Table:
 
         # Most texts are on one line already; checking a batch at once is faster than each text.
         rows = (cells for _, cells in self.rows(*roles))
+        n_before = 0
         while batch := list(islice(rows, _BATCH_ROWS)):
+            numbered = enumerate(batch, start=n_before + 1)
+            n_before += len(batch)
             cells = list(chain.from_iterable(batch))
             types = set(map(type, cells))
             if types == {str} and are_lines(cells) and missing.isdisjoint(cells):
-                yield from batch
+                yield from numbered
             elif list not in types:
-                for row in batch:
-                    yield tuple(map(line_of, row))
+                for number, row in numbered:
+                    yield number, tuple(map(line_of, row))
             else:
-                for row in batch:
-                    yield from rows_of_lists([self.cell_texts(cell, is_list=False) for cell in row])
+                for number, row in numbered:
+                    lists = [self.cell_texts(cell, is_list=False) for cell in row]
+                    for texts in rows_of_lists(lists):
+                        yield number, texts
 
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.

@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations, islice, repeat
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from simcse_cli.data.nli import NLI_ROLES, iter_nli
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.pair_files import SCORED_PAIR, iter_scored_pairs
 from simcse_cli.data.sides import SET
-from simcse_cli.data.table import Table, rows_of_lists
+from simcse_cli.data.table import RowPosition, Table, rows_of_lists
 from simcse_cli.data.text import one_line
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -82,22 +82,25 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 
 
 def iter_training_rows(
-    table: Table, *, left_out: Counter[str] | None = None
+    table: Table, *, left_out: Counter[str] | None = None, position: RowPosition | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield, for each training row of a table, the names of its columns and its texts.
 
     A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
     many training rows as its longest list has items, and shorter lists are repeated. ``left_out``
-    counts, by label, the rows whose label says that they are not pairs.
+    counts, by label, the rows whose label says that they are not pairs; ``position`` follows the
+    rows of the table.
     """
+    position = position or RowPosition()
+    position.open(table.name)
     roles = table.reading.roles
     # A set is a list of texts that all mean the same.
     if SET in roles.columns:
-        yield from _set_rows(table)
+        yield from _set_rows(table, position)
         return
     # A template makes one text of several columns.
     if table.is_filled:
-        for text in table.texts():
+        for position.row, text in enumerate(table.texts(), start=1):
             yield ("anchor",), (one_line(text),)
         return
     text_roles = [role for role in (*POSITIONAL, "text") if role in roles.columns]
@@ -109,11 +112,12 @@ def iter_training_rows(
     # The usual table has one text for each role, and no labels. Its rows need no expansion.
     has_one_column_each = len(places) == len(text_roles)
     if not has_label and has_one_column_each and not any(map(table.is_list, places)):
-        # The names are repeated without end, so that the rows end the zip.
-        yield from zip(repeat(names), table.lines(*text_roles), strict=False)
+        for position.row, row in table.lines(*text_roles):
+            yield names, row
         return
     # The label, if the table has one, is the last cell.
     for number, cells in table.rows(*text_roles, "label"):
+        position.row += 1
         if has_label:
             label = table.text_of(cells[-1])
             if not _is_pair(label, roles, table.place(number)):
@@ -124,9 +128,10 @@ def iter_training_rows(
             yield names, row
 
 
-def _set_rows(table: Table) -> Iterator[tuple[tuple[str, ...], Row]]:
+def _set_rows(table: Table, position: RowPosition) -> Iterator[tuple[tuple[str, ...], Row]]:
     """Yield every two texts of each list of texts that all mean the same."""
     for _, (cell,) in table.rows(SET):
+        position.row += 1
         for pair in combinations(table.cell_texts(cell, is_list=True), 2):
             yield ("anchor", "positive"), pair
 

@@ -25,8 +25,13 @@ _BATCH_ROWS = 1024
 
 @dataclass
 class RowCounts:
-    """Numbers of rows read, kept, and dropped for each reason; read = kept + sum of dropped."""
+    """Numbers of rows: of the inputs, made of these, kept, and dropped for each reason.
 
+    ``read`` counts the rows that were made, so it is ``kept`` plus the sum of ``dropped``.
+    ``input_rows`` is None if a row is made of several rows of the inputs.
+    """
+
+    input_rows: int | None = None
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)

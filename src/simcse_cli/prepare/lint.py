@@ -23,7 +23,7 @@ from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.sides import SET
-from simcse_cli.data.table import Table
+from simcse_cli.data.table import RowPosition, Table
 from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
@@ -95,11 +95,15 @@ class Check(StrEnum):
     )
 
 
+Place = tuple[int, str | None]
+"""The number of a row in its file, from 1, and the name of the file."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """The number and share of the rows that a check found, and an example.
 
-    The example is the row ``first_row`` of ``file``, counted from 1.
+    The example is made of the row ``first_row`` of ``file``, counted from 1.
     """
 
     check: Check
@@ -111,30 +115,37 @@ class Finding:
 
 
 class _Tally:
-    """Counts rows by what they hold, and keeps the number and the text of the first such row."""
+    """Counts rows by what they hold, and keeps the number, place and text of the first one."""
 
     def __init__(self) -> None:
         self.n_rows: Counter[Any] = Counter()
-        self.first: dict[Any, tuple[int, str]] = {}
+        self.first: dict[Any, tuple[int, Place, str]] = {}
 
-    def add(self, what: Hashable, number: int, row: Row) -> None:
+    def add(self, what: Hashable, number: int, place: Place, row: Row) -> None:
         self.n_rows[what] += 1
         if what not in self.first:
-            self.first[what] = (number, _example(row))
+            self.first[what] = (number, place, _example(row))
 
 
 class Linter:
     """Count the rows that each check finds.
 
     A text of more than ``max_length`` sub-words counts as truncated; without ``count_tokens`` this
-    is not checked. Checks of repetitions remember digests of the rows: about 340 bytes for each
-    pair, and 60 for each single text of `prepare lint`.
+    is not checked. ``position`` is the place in the inputs of each row while it is checked; without
+    it, rows are counted over all files. Checks of repetitions remember digests of the rows: about
+    340 bytes for each pair, and 60 for each single text of `prepare lint`.
     """
 
-    def __init__(self, count_tokens: CountTokens | None, max_length: int) -> None:
+    def __init__(
+        self,
+        count_tokens: CountTokens | None,
+        max_length: int,
+        position: RowPosition | None = None,
+    ) -> None:
         self.count_tokens = count_tokens
         self.max_length = max_length
         self.n_rows = 0
+        self._position = position
         self._found = _Tally()  # by check
         self._spoken = _Tally()  # by the set of languages in a row
 
@@ -142,14 +153,14 @@ class Linter:
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
-        self._pending: list[Row] = []  # rows whose tokens are not yet counted
-        self.files: list[tuple[int, Table]] = []  # each file with the number of rows before it
+        self._pending: list[tuple[int, Place, Row]] = []  # rows whose tokens are not yet counted
+        self.files: list[Table] = []
         # What separates cells in the lines of a text file, or None if the lines have no cells.
         self._separator: str | None = None
 
     def open_file(self, table: Table) -> None:
         """Begin a file; how it is read will be shown above the findings."""
-        self.files.append((self.n_rows, table))
+        self.files.append(table)
         self._separator = None
         if table.is_text:
             rows = table.reading.grid.first_rows(SAMPLE_ROWS)
@@ -166,7 +177,7 @@ class Linter:
         self.n_rows += 1
         languages = frozenset(filter(None, map(guess_language, row)))
         if languages:
-            self._spoken.add(languages, self.n_rows, row)
+            self._spoken.add(languages, self.n_rows, self._place(), row)
 
         # A fault that several texts of a row have counts once.
         row_faults = set[Check]()
@@ -182,7 +193,7 @@ class Linter:
             # Only `prepare lint` opens tables; other commands do not remember single texts.
             self._check_repeated(row)
         if self.count_tokens is not None:
-            self._pending.append(row)
+            self._pending.append((self.n_rows, self._place(), row))
             if len(self._pending) == _TOKEN_BATCH:
                 self._count_pending()
 
@@ -195,18 +206,16 @@ class Linter:
             n_rows = self._found.n_rows[check]
             if not n_rows:
                 continue
-            number, example = self._found.first[check]
+            _, (first_row, file), example = self._found.first[check]
             share = n_rows / self.n_rows
-            first_row, file = self._place(number)
             findings.append(Finding(check, n_rows, share, first_row, example, file))
         return findings
 
-    def _place(self, number: int) -> tuple[int, str | None]:
-        """Return a row's number in its file, and the file, given its number over all files."""
-        for n_before, table in reversed(self.files):
-            if n_before < number:
-                return number - n_before, table.name
-        return number, None
+    def _place(self) -> Place:
+        """Return the place of the row that was read last."""
+        if self._position is None:
+            return self.n_rows, None
+        return self._position.row, self._position.file
 
     def _find_mix(self) -> None:
         """Note the rows with a language other than the most frequent one."""
@@ -225,7 +234,7 @@ class Linter:
 
     def _note(self, check: Check, row: Row) -> None:
         """Count a row that a check has found; it is the row that was read last."""
-        self._found.add(check, self.n_rows, row)
+        self._found.add(check, self.n_rows, self._place(), row)
 
     def _check_repeated(self, row: Row) -> None:
         digest = digest_keys([match_key(row[0])])
@@ -263,13 +272,12 @@ class Linter:
         self._pending = []
         if not rows or self.count_tokens is None:
             return
-        texts = list(chain.from_iterable(rows))
+        texts = list(chain.from_iterable(row for _, _, row in rows))
         lengths = iter(self.count_tokens(texts))
-        # The pending rows are the last ones that were read.
-        for number, row in enumerate(rows, start=self.n_rows - len(rows) + 1):
+        for number, place, row in rows:
             row_lengths = islice(lengths, len(row))
             if max(row_lengths) > self.max_length:
-                self._found.add(Check.TRUNCATED, number, row)
+                self._found.add(Check.TRUNCATED, number, place, row)
 
 
 def _faults_of(text: str) -> set[Check]:
@@ -340,7 +348,8 @@ def lint_files(
     progress: Progress,
 ) -> Linter:
     """Check every row of the files; return the linter, which holds what it has found."""
-    linter = Linter(count_tokens, options.max_length)
+    position = RowPosition()
+    linter = Linter(count_tokens, options.max_length, position)
     roles = (*POSITIONAL, "text", "label")
     given = Given.of(options, parse_columns(options.columns, roles), roles=roles, progress=progress)
     given = replace(given, never_asks=True)
@@ -348,7 +357,7 @@ def lint_files(
         for source in files:
             table = Table(source, Job.LINT, given)
             linter.open_file(table)
-            for row in training_rows(table):
+            for row in training_rows(table, position):
                 linter.check(row)
                 task.advance()
     if not linter.n_rows:
@@ -356,20 +365,23 @@ def lint_files(
     return linter
 
 
-def training_rows(table: Table) -> Iterator[Row]:
+def training_rows(table: Table, position: RowPosition | None = None) -> Iterator[Row]:
     """Yield the rows that training would read.
 
     A row with lists of texts in its cells gives all rows that training makes of it. From a table
     without lists, the rows that training would skip for their label come as well. Columns that no
-    job recognises are taken as they are.
+    job recognises are taken as they are. ``position`` follows the rows of the table.
     """
+    position = position or RowPosition()
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
     is_recognised = not {*POSITIONAL, "text", SET}.isdisjoint(roles)
     if is_recognised and any(map(table.is_list, places)):
-        yield from (row for _, row in iter_training_rows(table))
+        yield from (row for _, row in iter_training_rows(table, position=position))
         return
+    position.open(table.name)
     for _, cells in table.rows(*roles):
+        position.row += 1
         yield tuple(map(cell_text, cells))
 
 
@@ -436,7 +448,7 @@ def list_findings(findings: Iterable[Finding]) -> str:
 
 def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     """Return how each file is read, and then what the checks find in it."""
-    readings = [_reading_facts(table) for _, table in linter.files]
+    readings = [_reading_facts(table) for table in linter.files]
     found_by_check = {finding.check: asdict(finding) for finding in linter.findings()}
     nothing_found = {"n_rows": 0, "share": 0.0, "first_row": None, "example": None, "file": None}
     rows = []

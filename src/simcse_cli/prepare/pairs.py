@@ -12,7 +12,7 @@ from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.names import POSITIONAL, fold
-from simcse_cli.data.table import Table
+from simcse_cli.data.table import RowPosition, Table
 from simcse_cli.data.text import digest_keys
 from simcse_cli.data.training_file import iter_training_rows, list_left_out
 from simcse_cli.data.writers import Row
@@ -43,14 +43,27 @@ class PairCounts:
 
 def prepare_pairs(inputs: Sequence[str], options: PairOptions, writer: RowWriter) -> None:
     counts = PairCounts()
+    position = None  # a pair of captions comes from two rows
     if options.flickr30k:
         rows = caption_rows(inputs, encoding=options.encoding)
     elif options.parallel:
-        rows = parallel_rows(*_two(inputs, "--parallel", "files"), encoding=options.encoding)
+        position = RowPosition()
+        files = _two(inputs, "--parallel", "files")
+        rows = parallel_rows(*files, encoding=options.encoding, position=position)
     else:
-        rows = pair_rows(inputs, given_pairs(options, writer.progress), counts=counts)
+        position = RowPosition()
+        given = given_pairs(options, writer.progress)
+        rows = pair_rows(inputs, given, counts=counts, position=position)
     settings = chosen(options, "flickr30k", "parallel", "columns")
-    writer.write("pairs", rows, POSITIONAL[:2], inputs=inputs, settings=settings, corpus=counts)
+    writer.write(
+        "pairs",
+        rows,
+        POSITIONAL[:2],
+        inputs=inputs,
+        settings=settings,
+        corpus=counts,
+        position=position,
+    )
 
 
 PAIR_ROLES = (*POSITIONAL[:2], "label")
@@ -79,24 +92,25 @@ def pair_rows(
     given: Given | None = None,
     *,
     counts: PairCounts | None = None,
+    position: RowPosition | None = None,
 ) -> Iterator[Row]:
     """Yield the pairs of sources in any layout that ``iter_training_rows`` reads.
 
     A pair that a file repeats with several hard negatives is yielded once. ``counts`` is filled
-    with what is left out.
+    with what is left out, and ``position`` follows the rows of each source.
     """
     given = given or Given(roles=PAIR_ROLES)
     counts = counts or PairCounts()
     for source in sources:
-        yield from _pairs_of(Table(source, Job.ROWS, given), counts)
+        yield from _pairs_of(Table(source, Job.ROWS, given), counts, position)
 
 
-def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
+def _pairs_of(table: Table, counts: PairCounts, position: RowPosition | None) -> Iterator[Row]:
     """Yield the pairs of a table; a pair with several hard negatives is yielded once."""
     seen: set[int] = set()
     columns: tuple[str, ...] = ()  # stays empty if the table has no pairs
     left_out = Counter[str]()
-    for columns, row in iter_training_rows(table, left_out=left_out):
+    for columns, row in iter_training_rows(table, left_out=left_out, position=position):
         # With hard negatives, a pair may occur once for each of them.
         if len(columns) > 2:
             counts.n_hard_negatives += bool(row[2])
@@ -116,8 +130,19 @@ def _pairs_of(table: Table, counts: PairCounts) -> Iterator[Row]:
         raise DataError(f"{table.name} has no rows")
 
 
-def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8") -> Iterator[Row]:
-    """Yield line i of two files, such as WikiAuto's ``train.src`` and ``train.dst``, as a pair."""
+def parallel_rows(
+    first: InputPath,
+    second: InputPath,
+    *,
+    encoding: str = "utf-8",
+    position: RowPosition | None = None,
+) -> Iterator[Row]:
+    """Yield line i of two files, such as WikiAuto's ``train.src`` and ``train.dst``, as a pair.
+
+    ``position`` follows the lines of the first file.
+    """
+    position = position or RowPosition()
+    position.open(source_name(first))
     lines = zip_longest(_lines(first, encoding), _lines(second, encoding))
     for n_before, (left, right) in enumerate(lines):
         # None stands for the lines that the shorter file lacks.
@@ -130,6 +155,7 @@ def parallel_rows(first: InputPath, second: InputPath, *, encoding: str = "utf-8
                 f"{shorter} ends after line {n_before:,}, "
                 f"but {longer} has more lines; need as many in both"
             )
+        position.row += 1
         yield left, right
 
 

@@ -6,6 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from simcse_cli.data.table import RowPosition
 from simcse_cli.data.text import OverlapMean
 from simcse_cli.data.writers import Row, build_manifest, open_rows, row_output
 from simcse_cli.errors import DataError
@@ -93,17 +94,19 @@ class RowWriter:
         inputs: Sequence[str],
         settings: dict[str, Any],
         corpus: CorpusCounts | None = None,
+        position: RowPosition | None = None,
     ) -> RowResult:
         """Write the rows that pass the filters.
 
         Raise DataError and write nothing if no row is left, or if lint found a fault and the option
         ``strict`` is on. The manifest records ``kind``, which is the name of the sub-command,
         ``settings``, which are the options that only this sub-command has, and ``corpus``, which
-        counts what was read.
+        counts what was read. ``position`` is the place in the inputs of the row that was taken last
+        from ``rows``; without it, findings have the number of the row among all ``rows``.
         """
         # Rows are checked and filtered as they pass, so no step holds them all.
         options = self.options
-        linter = Linter(self.count_tokens, options.max_length)
+        linter = Linter(self.count_tokens, options.max_length, position)
         result = RowResult()
         kept = self._kept(filters.clean_rows(linter.watch(rows)), result.counts)
 
@@ -135,6 +138,8 @@ class RowWriter:
                     task.advance()
                     if options.overlap:
                         result.overlap.add(row[0], row[1])
+                if position is not None:
+                    result.counts.input_rows = position.n_rows
                 result.findings = linter.findings()
                 if self._leak is not None:
                     result.leaks = self._leak.result()
@@ -214,15 +219,23 @@ def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFi
 
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
     counts = result.counts
-    progress.info(f"{kind}: {counts.read:,} rows read, {counts.kept:,} kept")
+    made = f"{counts.read:,} rows made"
+    if counts.input_rows == counts.read:
+        made = f"{counts.read:,} rows read"
+    elif counts.input_rows is not None:
+        made = f"{counts.input_rows:,} rows read, {made} of them"
+    progress.info(f"{kind}: {made}, {counts.kept:,} kept")
     for reason, count in counts.dropped.most_common():
         progress.info(f"  dropped {count:>11,}  {reason.replace('_', ' ')}")
     if options.sample is not None and counts.kept < options.sample:
         progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
     for finding in result.findings:
         check = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
-        first = f"first in row {finding.first_row:,}: {finding.example}"
-        progress.info(f"  lint    {finding.n_rows:>11,}  {check}, {first}")
+        first = f"row {finding.first_row:,}"
+        first = f"{first} of those made" if finding.file is None else f"{finding.file}, {first}"
+        progress.info(
+            f"  lint    {finding.n_rows:>11,}  {check}, first in {first}: {finding.example}"
+        )
     if result.leaks is not None:
         _report_leaks(result.leaks, progress)
     if result.overlap.value is not None:

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
+from simcse_cli.data.table import RowPosition
 from simcse_cli.data.writers import Row
 from simcse_cli.files.resources import resource
 from simcse_cli.files.schema import parse_yaml
@@ -36,20 +39,30 @@ def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: R
     find = partial(FileSet.find, output=str(options.output), text_per=options.text_per)
     sources = [find(source, given) for source in inputs]
     files = list(chain.from_iterable(source.files for source in sources))
-    rows = sentence_rows(sources, split=options.split_sentences)
+    position = RowPosition()
+    rows = sentence_rows(sources, split=options.split_sentences, position=position)
     settings = chosen(options, "column", "text_per", "split_sentences")
     if options.text is not None:
         settings["text"] = options.text
-    writer.write("sentences", rows, ("text",), inputs=files, settings=settings)
+    writer.write("sentences", rows, ("text",), inputs=files, settings=settings, position=position)
 
 
-def sentence_rows(sources: Iterable[FileSet], *, split: bool = False) -> Iterator[Row]:
-    """Yield a row for each text of the sources, or with ``split`` for each sentence."""
+def sentence_rows(
+    sources: Iterable[FileSet], *, split: bool = False, position: RowPosition | None = None
+) -> Iterator[Row]:
+    """Yield a row for each text of the sources, or with ``split`` for each sentence.
+
+    ``position`` follows the texts of each file.
+    """
+    position = position or RowPosition()
     for source in sources:
-        for text in source.sentences():
-            sentences = split_sentences(text) if split else [text]
-            for sentence in sentences:
-                yield (sentence,)
+        for file in source.files:
+            position.open(source_name(file))
+            texts = replace(source, files=(file,)).sentences()
+            for position.row, text in enumerate(texts, start=1):
+                sentences = split_sentences(text) if split else [text]
+                for sentence in sentences:
+                    yield (sentence,)
 
 
 def split_sentences(text: str) -> list[str]:
