@@ -502,7 +502,14 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
             )
         return None
     weighted_names = [split_weight(text, "--teacher") for text in config.teacher]
-    return Teachers(weighted_names, data.rows, config.device, progress, texts_digest=data.digest)
+    teachers = Teachers(
+        weighted_names, data.rows, config.device, progress, texts_digest=data.digest
+    )
+    # The record of vectors names one input, so the rows of several files cannot be compared to it.
+    sources = train_sources(config)
+    if len(sources) == 1:
+        teachers.tell_origin(sources[0][0], progress)
+    return teachers
 
 
 def build_parts(
