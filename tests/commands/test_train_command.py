@@ -337,6 +337,25 @@ def test_a_bad_setting_names_its_last_source(invoke, corpus, tiny_model_dir, tmp
     assert "error: --hard-neg-alpha 4.0: --objective" in outcome.stderr
 
 
+def test_a_last_batch_of_one_row_is_taken_or_told(invoke, tiny_model_dir, tmp_path):
+    source = tmp_path / "texts.txt"
+    command = ["train", "-m", tiny_model_dir, "--train-file", source, "--epochs", 1]
+    command += ["--batch-size", 4, "-o", tmp_path / "run", "--format", "json"]
+    told = "1 of 5 rows have no place in an epoch: its last batch needs at least 2"
+    for objective, n_texts, n_steps in (
+        ("simcse-unsup", 5, 1),
+        ("mlm", 5, 2),
+        ("tsdae", 1, 1),
+    ):
+        source.write_text("".join(f"This is text {i}.\n" for i in range(n_texts)))
+        outcome = invoke(*command, "--objective", objective, "--force")
+        assert outcome.exit_code == 0, outcome.stderr
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["step"] == n_steps
+        assert (told in outcome.stderr) == (objective == "simcse-unsup")
+    outcome = invoke(*command, "--objective", "simcse-unsup", "--force")
+    assert "1 training example, need at least 2" in outcome.stderr
+
+
 def test_batches_of_one_row_are_told_to_teach_nothing(invoke, corpus, tiny_model_dir, tmp_path):
     command = ("train", "-m", tiny_model_dir, "--train-file", corpus, "-o", tmp_path / "run")
     outcome = invoke(*command, "--max-steps", 1, "--batch-size", 1)

@@ -111,6 +111,20 @@ def test_nothing_is_made_up_and_no_path_is_told(run, trained):
         assert not {"license", "language", "base_model", "datasets"} & set(found)
 
 
+def test_a_card_says_that_its_model_is_untrained(run):
+    record = read_run_record(run)
+    record.start_score, record.trained_score = 0.8, 0.7925
+    for step, words, told in ((1, "after training", False), (0, "before training", True)):
+        record.best_step = step
+        write_cards(run, record, load_encoder(run, device="cpu"))
+        text = (run / "model" / "README.md").read_text()
+        assert f" {words} with the objective simcse-unsup of" in text
+        assert (
+            "dev score 80.00 before, at most 79.25 after; this is the untrained" in text
+        ) == told
+        assert "\n\n\n" not in text
+
+
 def test_hub_datasets_are_named(run, tmp_path):
     record = read_run_record(run)
     record.config["train_file"] = [

@@ -90,6 +90,18 @@ def test_objective_gives_finite_losses_and_gradient_to_every_parameter(variant, 
     assert {name for name in without if not name.endswith("key.bias")} == set()
 
 
+def test_a_row_alone_teaches_where_the_objective_says_so(model_dir):
+    told = set()
+    for variant in VARIANTS:
+        objective, data = build(variant, model_dir)
+        if objective.learns_from_one_row:
+            told.add(variant)
+            total(objective(batch_of(objective, data, slice(1, 2)))[0]).backward()
+            gradient = [p.grad for p in objective.encoder.parameters() if p.grad is not None]
+            assert any(each.any() and each.isfinite().all() for each in gradient), variant
+    assert told == {"ct", "distill", "distill mse", "mlm", "sbert", "tsdae", "tsdae untied"}
+
+
 @every_variant
 def test_objective_examples_and_batches_follow_the_seed(variant, model_dir):
     objective, data = build(variant, model_dir)

@@ -15,7 +15,6 @@ from simcse_cli.training.batches import (
     BatchMaker,
     bucket_by_length,
     files_of,
-    n_steps_per_epoch,
     prefetch,
 )
 
@@ -28,6 +27,7 @@ class Numbers(SimpleNamespace):
     """An objective whose examples are numbers as texts; a batch shows them and what its generator draws."""
 
     ordered = False
+    learns_from_one_row = False
     n_reads = 0
     encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
@@ -51,19 +51,34 @@ def numbers(batch):
 
 
 @pytest.mark.parametrize(
-    ("n", "global_batch", "n_processes", "steps"),
+    ("n", "n_processes", "alone", "steps", "n_left_out"),
     [
-        (8, 4, 1, 2),
-        (9, 4, 1, 2),
-        (10, 4, 1, 3),
-        (1, 4, 1, 1),
-        (11, 8, 2, 1),
-        (12, 8, 2, 2),
-        (0, 4, 1, 1),
+        (8, 1, False, 2, 0),
+        (9, 1, False, 2, 1),
+        (9, 1, True, 3, 0),
+        (10, 1, False, 3, 0),
+        (1, 1, True, 1, 0),
+        (3, 2, False, 1, 0),
+        (11, 2, False, 1, 3),
+        (11, 2, True, 2, 0),
+        (9, 2, True, 1, 1),
+        (12, 2, False, 2, 0),
     ],
 )
-def test_a_last_batch_counts_from_two_examples_a_process_on(n, global_batch, n_processes, steps):
-    assert n_steps_per_epoch(n, global_batch, n_processes) == steps
+def test_a_last_batch_counts_if_each_process_has_enough_examples(
+    n, n_processes, alone, steps, n_left_out
+):
+    """Two are enough, or one if the loss of a row does not need the others."""
+    objective = Numbers(learns_from_one_row=alone)
+    batches = maker(n, n_processes=n_processes, objective=objective)
+    assert (batches.steps_per_epoch, batches.n_left_out) == (steps, n_left_out)
+    n_made = 0
+    for rank in range(n_processes):
+        batches = maker(n, rank, n_processes, Numbers(learns_from_one_row=alone))
+        sizes = [batches.make(step).n_examples for step in range(steps)]
+        assert min(sizes) > 0
+        n_made += sum(sizes)
+    assert n_made == n - n_left_out
 
 
 def test_an_epoch_is_the_permutation_of_seed_and_epoch():

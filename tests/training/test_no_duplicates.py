@@ -86,6 +86,7 @@ def test_share_counts_rows_with_a_text_of_an_earlier_one():
 
 class Rows(SimpleNamespace):
     ordered = False
+    learns_from_one_row = False
     encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
     def examples(self, data, generator):

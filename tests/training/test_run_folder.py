@@ -421,18 +421,29 @@ def test_resume_drops_damaged_lines_of_the_metrics(settings, stopped):
 
 @pytest.mark.parametrize(("lr", "found"), [(1e38, "weights are"), (1e22, "vectors are")])
 def test_a_model_that_has_diverged_is_never_kept(settings, tmp_path, lr, found):
-    with pytest.raises(TrainingError, match=f"{found} not finite after step 1"):
+    with pytest.raises(TrainingError, match=f"{found} not finite after step 1") as caught:
         resume(dataclasses.replace(settings, lr=lr, max_steps=1), tmp_path / "run")
+    assert caught.value.hint == "start another run with a new -o and a lower --lr"
     for state in kept_states(tmp_path / "run" / "checkpoint"):
         assert all(tensor.isfinite().all() for tensor in load_file(state / WEIGHTS_FILE).values())
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run(settings, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        ({"precision": "fp32"}, " or a higher --temperature"),
+        ({"precision": "bf16"}, " or a higher --temperature or --precision fp32"),
+        ({"precision": "fp32", "objective": "vicreg"}, ""),
+    ],
+)
+def test_a_gradient_that_is_not_finite_stops_the_run(
+    settings, tmp_path, monkeypatch, changed, more
+):
     monkeypatch.setattr(loop, "clip_gradients", lambda *_: torch.tensor(torch.nan))
     with pytest.raises(TrainingError, match="gradient of step 1 is not finite") as caught:
-        resume(settings, tmp_path / "run")
-    assert "--lr" in caught.value.hint
+        resume(dataclasses.replace(settings, **changed), tmp_path / "run")
+    assert caught.value.hint == f"start another run with a new -o and a lower --lr{more}"
 
 
 class Scaler:

@@ -114,6 +114,39 @@ def test_vectors_of_other_texts_are_refused_by_their_number(tmp_path):
         Teachers([(str(tmp_path / "five.npy"), 1.0)], ROWS, "cpu", SilentProgress())
 
 
+def test_vectors_that_were_written_from_another_input_are_told(invoke, tiny_model_dir, tmp_path):
+    """Whether the texts of two files differ is not recorded, so this is no error."""
+    for name, texts in (("texts.txt", SENTENCES), ("turned.txt", SENTENCES[::-1])):
+        (tmp_path / name).write_text("\n".join(texts) + "\n")
+    (tmp_path / "table.tsv").write_text(
+        "\n".join(["number\ttext", *map("1\t{}".format, SENTENCES)])
+    )
+    written = {}
+    for name, *flags in (["texts.txt"], ["table.tsv", "--column", "text"]):
+        output = written[name] = tmp_path / f"{name}.npy"
+        encode = ["encode", tmp_path / name, "-o", output, *flags, "--model", tiny_model_dir]
+        assert invoke(*encode, "--pooler", "avg").exit_code == 0
+
+    def warnings(teacher, *train_files):
+        named = [str(tmp_path / name) for name in train_files]
+        flags = {"objective": "distill", "pooler": "avg", "model": str(tiny_model_dir)}
+        flags |= {"teacher": [str(written[teacher])], "train_file": named, "text": "{text}"}
+        if not named[0].endswith("tsv"):
+            del flags["text"]
+        told = SilentProgress()
+        build_parts(resolve_config(flags=flags, objective_defaults=objective_defaults), told)
+        return [warning for warning in told.warnings if "--teacher" in warning]
+
+    assert warnings("texts.txt", "texts.txt") == warnings("table.tsv", "table.tsv") == []
+    (warning,) = warnings("texts.txt", "turned.txt")
+    for part in ("texts.txt.npy was written from", "turned.txt is another file or has changed"):
+        assert part in warning
+    np.save(tmp_path / "twice.npy", np.tile(np.load(written["texts.txt"]), (2, 1)))
+    (tmp_path / "twice.npy.json").write_bytes((tmp_path / "texts.txt.npy.json").read_bytes())
+    written["twice"] = tmp_path / "twice.npy"
+    assert warnings("twice", "texts.txt", "turned.txt") == []
+
+
 @pytest.mark.parametrize(
     ("flags", "error", "message"),
     [

@@ -166,6 +166,7 @@ class Objective(nn.Module, ABC):
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     needs_teacher: ClassVar[bool] = False  # the loss, or a part of it, reads a teacher's vectors
     needs_two_rows: bool = False  # a batch of one row has no loss
+    learns_from_one_row: bool = False  # the loss of a row does not need the others of its batch
     defaults: ClassVar[Mapping[str, Any]] = {}  # training defaults that the method changes
 
     options: ObjectiveOptions

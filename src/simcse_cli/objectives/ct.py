@@ -62,6 +62,7 @@ class ContrastiveTension(TwoEncoders):
 
     name = ObjectiveName.CT
     ordered = True  # groups of one positive and some negative pairs stay together
+    learns_from_one_row = True
     always_two = True
     defaults = {
         "batch_size": 16,

@@ -50,6 +50,8 @@ class Distill(Objective):
     options: DistillOptions
 
     def set_up(self) -> None:
+        # One vector has no cosine to another one.
+        self.learns_from_one_row = self.options.match is not DistillTarget.SIMILARITIES
         width = training_width(self.encoder)
         teacher_width = self.options.teacher or width
         is_mapped = teacher_width != width and self.options.match is not DistillTarget.SIMILARITIES

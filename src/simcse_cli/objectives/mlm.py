@@ -210,6 +210,7 @@ class MaskedLm(Objective):
     """
 
     name = ObjectiveName.MLM
+    learns_from_one_row = True
     defaults = {
         "head": "none",
         "lr": 1e-4,

@@ -32,6 +32,7 @@ class Sbert(LabelledPairs):
 
     name = ObjectiveName.SBERT
     reads = DataKind.LABELLED
+    learns_from_one_row = True
     defaults = {
         "batch_size": 16,
         "head": "none",

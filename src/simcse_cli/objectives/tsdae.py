@@ -43,6 +43,7 @@ class Tsdae(Objective):
     """
 
     name = ObjectiveName.TSDAE
+    learns_from_one_row = True
     defaults = {
         "batch_size": 8,
         "head": "none",

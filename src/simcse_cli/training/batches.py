@@ -45,6 +45,8 @@ class BatchMaker:
 
     def __post_init__(self) -> None:
         self.global_batch_size = self.config.batch_size * self.n_processes
+        # The last, smaller batch of an epoch has at least this many examples.
+        self.least = self.n_processes * (1 if self.objective.learns_from_one_row else 2)
         # The epoch that was made last: its number, its examples and their order.
         self._last_epoch: tuple[int, Examples, Indices] | None = None
         # How many rows fit into batches without duplicates is not known before they are packed, so
@@ -52,15 +54,19 @@ class BatchMaker:
         if self.kind is Batches.NO_DUPLICATES:
             self.n_examples = self._n_placed()
         self.steps_per_epoch = n_steps_per_epoch(
-            self.n_examples, self.global_batch_size, self.n_processes
+            self.n_examples, self.global_batch_size, self.least
         )
+
+    @property
+    def n_left_out(self) -> int:
+        """How many examples each epoch leaves out at its end, too few for a batch."""
+        return max(0, self.n_examples - self.steps_per_epoch * self.global_batch_size)
 
     def _n_placed(self) -> int:
         """Return how many rows fit into an epoch whose batches have no duplicates.
 
         Raise DataError if too many rows are left out.
         """
-        smallest_batch = 2 * self.n_processes
         size = self.global_batch_size
         n_examples = self.n_examples
         _, order = self._examples_and_order(0)
@@ -68,10 +74,10 @@ class BatchMaker:
         n_left_out = n_examples - n_placed
         # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
         n_left_anyway = n_examples % size
-        if n_left_anyway >= smallest_batch:
+        if n_left_anyway >= self.least:
             n_left_anyway = 0  # these rows are the last, smaller batch
         n_allowed = max(n_left_anyway, self.most_left_out * n_examples)
-        if n_placed < smallest_batch or n_left_out > n_allowed:
+        if n_placed < self.least or n_left_out > n_allowed:
             raise DataError(
                 f"{self.data.name}: --batches no-duplicates has no place for {n_left_out:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
@@ -127,13 +133,12 @@ class BatchMaker:
         Every epoch has at least as many batches as the first one.
         """
         size = self.global_batch_size
-        n_processes = self.n_processes
-        packed = pack_apart(order, shared, size, least=2 * n_processes)
+        packed = pack_apart(order, shared, size, least=self.least)
         if epoch == 0:
             self._first_epoch = packed
             return packed
         # ``n_steps`` is 1 even if no row was placed, so ask for a full batch as well.
-        n_steps = n_steps_per_epoch(len(packed), size, n_processes)
+        n_steps = n_steps_per_epoch(len(packed), size, self.least)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
 
@@ -278,14 +283,13 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
     return np.concatenate(orders)[by_position]
 
 
-def n_steps_per_epoch(n_examples: int, global_batch_size: int, n_processes: int) -> int:
+def n_steps_per_epoch(n_examples: int, global_batch_size: int, least: int) -> int:
     """Return the number of optimizer steps in an epoch, at least 1.
 
-    The last, smaller batch counts if it has at least two examples for every process, since a single
-    example has no negatives.
+    The last, smaller batch counts if it has at least ``least`` examples.
     """
     n_full, n_left = divmod(n_examples, global_batch_size)
-    has_smaller_batch = n_left >= 2 * n_processes
+    has_smaller_batch = n_left >= least
     return max(1, n_full + has_smaller_batch)
 
 

@@ -400,11 +400,13 @@ class Trainer:
         else:
             self.n_skipped = 0
             return
-        raise TrainingError(
-            problem,
-            hint="lower --lr, raise --temperature, or use --precision fp32; the last state is kept "
-            "for --resume",
-        )
+        # A resumed run would come to the same step, and may not change these settings.
+        hint = "start another run with a new -o and a lower --lr"
+        if hasattr(self.objective.options, "temperature"):
+            hint += " or a higher --temperature"
+        if resolve_precision(self.config.precision, self.accelerator.device) is not Precision.FP32:
+            hint += " or --precision fp32"
+        raise TrainingError(problem, hint=hint)
 
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.
@@ -532,7 +534,7 @@ class Trainer:
         step = self.position.step
         hint = "copy or download the model again"
         if step:
-            hint = "lower --lr; the last state is kept for --resume"
+            hint = "start another run with a new -o and a lower --lr"
         for name, weight in self.objective.named_parameters():
             if not weight.isfinite().all():
                 raise TrainingError(

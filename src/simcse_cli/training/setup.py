@@ -502,7 +502,14 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
             )
         return None
     weighted_names = [split_weight(text, "--teacher") for text in config.teacher]
-    return Teachers(weighted_names, data.rows, config.device, progress, texts_digest=data.digest)
+    teachers = Teachers(
+        weighted_names, data.rows, config.device, progress, texts_digest=data.digest
+    )
+    # The record of vectors names one input, so the rows of several files cannot be compared to it.
+    sources = train_sources(config)
+    if len(sources) == 1:
+        teachers.tell_origin(sources[0][0], progress)
+    return teachers
 
 
 def build_parts(
@@ -537,10 +544,10 @@ def build_parts(
     # Make the examples of the first epoch, to count them; this may add to ``objective.warnings``.
     examples = objective.examples(data, random_generator(config.seed, 0))
     n_examples = sum(n_taken(*file) for file in files_of(examples))
-    if n_examples < 2:
+    if n_examples < 2 and not objective.learns_from_one_row:
         raise DataError(
-            f"{data.name}: {n_examples} training example, need at least 2 (negatives come from the "
-            "batch)"
+            f"{data.name}: {n_examples} training example, need at least 2 (the loss compares the "
+            "examples of a batch)"
         )
     if n_examples < process_count():
         raise DataError(
@@ -594,6 +601,12 @@ def build_parts(
         progress.info(
             f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
             f"are too frequent for batches of {batches.global_batch_size:,}"
+        )
+    if batches.n_left_out:
+        unit = "rows" if examples.are_rows else "examples"
+        progress.info(
+            f"{batches.n_left_out:,} of {batches.n_examples:,} {unit} have no place in an epoch: "
+            f"its last batch needs at least {batches.least:,}"
         )
     return TrainingParts(objective, batches, dev_set, digests | dev_facts)
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, distributed
 
 from simcse_cli.arrays import Array, Integers
+from simcse_cli.data.file_sets import FileSet
 from simcse_cli.encoding.job import EncodeJob
-from simcse_cli.encoding.parts import ALONE, ProcessGroup
+from simcse_cli.encoding.parts import ALONE, ProcessGroup, side_file
 from simcse_cli.encoding.sinks import VectorSink
 from simcse_cli.errors import ConfigError
 from simcse_cli.files.atomic import write_json
@@ -74,6 +75,25 @@ class Teachers:
                 raise ConfigError(
                     f"--teacher {teacher.name}: {n_found:,} vectors for {n_texts:,} training texts",
                     hint="encode the training file itself, or name the model, which reads it",
+                )
+
+    def tell_origin(self, source: str, progress: Progress) -> None:
+        """Warn of vectors whose side file names another input than the training file ``source``.
+
+        This is no error, since two files may hold the same texts, one as a table for instance.
+        """
+        digest = FileSet.find(source).digest  # None for a stream or a data set of the Hub
+        for teacher in self.teachers:
+            record = side_file(Path(teacher.name))
+            if digest is None or teacher.vectors is None or not record.is_file():
+                continue
+            side = read_json(record)
+            made_of = side.get("input_sha256") if isinstance(side, dict) else None
+            if made_of is not None and made_of != digest:
+                progress.warn(
+                    f"--teacher {teacher.name} was written from {side.get('input')}, and "
+                    f"{source} is another file or has changed; vector i is taken for text i of "
+                    f"{source}, so encode this file itself unless the texts are the same"
                 )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
