@@ -341,7 +341,7 @@ def test_a_last_batch_of_one_row_is_taken_or_told(invoke, tiny_model_dir, tmp_pa
     source = tmp_path / "texts.txt"
     command = ["train", "-m", tiny_model_dir, "--train-file", source, "--epochs", 1]
     command += ["--batch-size", 4, "-o", tmp_path / "run", "--format", "json"]
-    told = "1 of 5 rows have no place in an epoch: its last batch needs at least 2"
+    told = "each epoch leaves out 1 of 5 rows: its last batch needs at least 2"
     for objective, n_texts, n_steps in (
         ("simcse-unsup", 5, 1),
         ("mlm", 5, 2),

@@ -205,10 +205,12 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
         )
 
     # Matplotlib warns of each character that no font has; one warning says what to do.
-    messages = {str(warning.message) for warning in caught}
-    missing = [message for message in messages if re.match(r"Glyph .* missing from", message)]
-    for message in sorted(messages.difference(missing)):
-        warnings.warn(message, stacklevel=2)
+    missing = set()
+    for warning in caught:
+        if re.match(r"Glyph .* missing from", str(warning.message)):
+            missing.add(str(warning.message))
+        else:
+            warnings.warn(warning.message, stacklevel=2)
     if missing:
         warnings.warn(
             f"{len(missing)} characters of the figure are boxes, as no font here has them; "

@@ -605,7 +605,7 @@ def build_parts(
     if batches.n_left_out:
         unit = "rows" if examples.are_rows else "examples"
         progress.info(
-            f"{batches.n_left_out:,} of {batches.n_examples:,} {unit} have no place in an epoch: "
+            f"each epoch leaves out {batches.n_left_out:,} of {batches.n_examples:,} {unit}: "
             f"its last batch needs at least {batches.least:,}"
         )
     return TrainingParts(objective, batches, dev_set, digests | dev_facts)

@@ -82,14 +82,16 @@ class Teachers:
 
         This is no error, since two files may hold the same texts, one as a table for instance.
         """
-        digest = FileSet.find(source).digest  # None for a stream or a data set of the Hub
         for teacher in self.teachers:
             record = side_file(Path(teacher.name))
-            if digest is None or teacher.vectors is None or not record.is_file():
+            if teacher.vectors is None or not record.is_file():
                 continue
             side = read_json(record)
             made_of = side.get("input_sha256") if isinstance(side, dict) else None
-            if made_of is not None and made_of != digest:
+            if made_of is None:
+                continue
+            digest = FileSet.find(source).digest  # None for a stream or a data set of the Hub
+            if digest not in (None, made_of):
                 progress.warn(
                     f"--teacher {teacher.name} was written from {side.get('input')}, and "
                     f"{source} is another file or has changed; vector i is taken for text i of "
