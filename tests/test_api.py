@@ -285,6 +285,9 @@ def test_training_in_another_thread_leaves_signals_to_the_main_one(tiny_model_di
 def test_a_wrong_setting_of_training_is_named(tmp_path):
     with pytest.raises(ConfigError, match="train: unknown key 'batchsize'"):
         simcse_cli.train(tmp_path / "run", batchsize=3)
+    with pytest.raises(ConfigError, match="unknown key 'dual_encoder'") as failure:
+        simcse_cli.train(tmp_path / "run", dual_encoder=True)
+    assert failure.value.hint == 'give options={"dual_encoder": True}'
 
 
 def test_public_names_are_listed():

@@ -305,6 +305,16 @@ class BatchEncoder:
         return {**batch, self._to: vectors}
 
 
+# What to give in Python for an option of ``simcse train`` that is no setting of a run.
+_HINT_OF_OPTION = {
+    "mode": 'give objective="simcse-unsup" or objective="simcse-sup"',
+    "seeds": "call train for each seed: seed=1",
+    "set": 'give options={"NAME": VALUE}',
+    "mlm_weight": 'give options={"mlm_weight": X}',
+    "dual_encoder": 'give options={"dual_encoder": True}',
+}
+
+
 @dataclass(frozen=True)
 class FinishedRun:
     """A run folder and its record; ``metrics`` has what was measured at each logged step."""
@@ -346,7 +356,7 @@ def train_model(
             ``simcse_cli.Objective``.
     """
     from simcse_cli.objectives.registry import register_objective  # takes seconds
-    from simcse_cli.settings.recipes import telling_sources
+    from simcse_cli.settings.recipes import refuse_options, telling_sources
     from simcse_cli.training.run import ready_settings, train_run
 
     if isinstance(settings.get("objective"), type):
@@ -358,6 +368,7 @@ def train_model(
             "function in a file",
             hint=f'write the function into a file, and augment="FILE.py:{name}"',
         )
+    refuse_options(settings, _HINT_OF_OPTION, place="train")
     run_dir = Path(output)
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")

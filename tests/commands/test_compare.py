@@ -383,3 +383,13 @@ def test_sweep_stands_beside_the_rows_of_the_scan(invoke, tmp_path):
         ("cell, q75", 0.78),
         ("cell, q50", 0.75),
     ]
+
+
+def test_sweep_is_named_after_its_own_dev_file(invoke, tmp_path):
+    path = tmp_path / "sweep.json"
+    facts = {"suite": "sweep", "dev_suite": "file", "quantiles": {"max": 0.8}, "trials": []}
+    measures = {"in-house.tsv": "in-house-dev", "x/sts-dev.csv": "STSBenchmark-dev"}
+    for file, measure in measures.items():
+        path.write_text(json.dumps(facts | {"dev_file": file}))
+        result = invoke("compare", path, "--format", "json")
+        assert json.loads(result.stdout)["entries"][0]["scores"] == {measure: 0.8}

@@ -361,6 +361,12 @@ def test_batches_of_one_row_are_told_to_teach_nothing(invoke, corpus, tiny_model
     outcome = invoke(*command, "--max-steps", 1, "--batch-size", 1)
     assert outcome.exit_code == 0, outcome.stderr
     assert "--batch-size 1: negatives come from the batch, so the loss is 0" in outcome.stderr
+    scored = tmp_path / "scored.csv"
+    scored.write_text("sentence1,sentence2,score\na dog,a cat,1.5\na dog,the dog,4.5\n")
+    command = ("train", "-m", tiny_model_dir, "--train-file", scored, "-o", tmp_path / "scored")
+    outcome = invoke(*command, "--objective", "cosent", "--max-steps", 1, "--batch-size", 1)
+    assert outcome.exit_code == 0, outcome.stderr
+    assert "the loss compares the scores of a batch, so it is 0" in outcome.stderr
 
 
 @pytest.mark.parametrize(

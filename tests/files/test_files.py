@@ -1,10 +1,13 @@
 import gzip
+import importlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -74,9 +77,30 @@ def test_bad_text_names_file_line_and_fix(tmp_path, content, message):
     assert "a.txt" in caught.value.message
 
 
+@pytest.mark.parametrize("program", ["zip", "gzip", "bz2", "lzma"])
+def test_packed_files_are_named_with_the_command_that_unpacks_them(tmp_path, program):
+    path = tmp_path / "a.txt"
+    if program == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("inside.txt", "one\ntwo\n")
+    else:
+        content = importlib.import_module(program).compress(b"one\ntwo\n")
+        path.write_bytes(content)
+    with pytest.raises(DataError, match="need text") as caught:
+        list(iter_lines(path))
+    _, _, command = caught.value.hint.partition(": ")
+    if shutil.which(command.split()[0]) is None:
+        pytest.skip(f"no {command.split()[0]} here")
+    text = tmp_path / "text.txt"
+    subprocess.run(command.replace("FILE", str(text)), shell=True, check=True)
+    assert list(iter_lines(text)) == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     ("name", "encoding", "command"),
     [
+        ("a.txt", "utf-16-le", "iconv -f utf-16le -t utf-8 a.txt > a-utf8.txt"),
+        ("a.txt", "utf-16-be", "iconv -f utf-16be -t utf-8 a.txt > a-utf8.txt"),
         ("a b.csv", "cp1252", "iconv -f cp1252 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
         ("a.csv", "cp1252", "iconv -f cp1252 -t utf-8 a.csv > a-utf8.csv"),
         ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f cp1252 -t utf-8 > a-utf8.csv"),
@@ -87,11 +111,11 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
     text = "Frage;Antwort\nété;Straße\n"
     content = text.encode(encoding)
     Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(DataError, match="UTF-8") as caught:
+    with pytest.raises(DataError, match=r"UTF-8|UTF-16") as caught:
         list(iter_lines(name))
     assert caught.value.hint.endswith(command)
     subprocess.run(command, shell=True, check=True)
-    (fixed,) = tmp_path.glob("*-utf8.csv")
+    (fixed,) = tmp_path.glob("*-utf8.*")
     assert list(iter_lines(fixed)) == text.splitlines()
 
 

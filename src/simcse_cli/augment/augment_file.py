@@ -106,7 +106,14 @@ def augment_file(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
         ) as write:
             counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
-        _report(counts, name, writing.path, options.unit, progress)
+        kind, changed = ("triplets", "hard negatives") if negates else ("pairs", "positives")
+        target = "standard output" if str(writing.path) == STDIO else writing.path
+        blank = f", {counts['blank']:,} blank lines skipped" if counts["blank"] else ""
+        progress.info(
+            f"{target}: {counts['rows']:,} {kind} of {counts['lines']:,} sentences, "
+            f"{counts['unchanged']:,} of them unchanged{blank}"
+        )
+        _warn_of_counts(counts, name, changed, options.unit, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")
 
@@ -336,15 +343,10 @@ def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> 
             yield diff_row(name, text, changed, unit)
 
 
-def _report(
-    counts: Counter[str], name: str, output: Path, unit: TextUnit, progress: Progress
+def _warn_of_counts(
+    counts: Counter[str], name: str, changed: str, unit: TextUnit, progress: Progress
 ) -> None:
-    blank = f", {counts['blank']:,} blank lines skipped" if counts["blank"] else ""
-    target = "standard output" if str(output) == STDIO else output
-    progress.info(
-        f"{target}: {counts['rows']:,} pairs of {counts['lines']:,} sentences, "
-        f"{counts['unchanged']:,} of them unchanged{blank}"
-    )
+    """Warn if most sentences have no spaces, or if most of the ``changed`` texts are unchanged."""
     if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
         progress.warn(
             f"{name}: {counts['unspaced']:,} sentences hold text without spaces, "
@@ -352,5 +354,6 @@ def _report(
         )
     if 2 * counts["unchanged"] > counts["rows"]:
         progress.warn(
-            "more than half of the positives equal their anchor: too short for this method and rate"
+            f"more than half of the {changed} equal their anchor: "
+            "too short for this method and rate"
         )

@@ -406,9 +406,8 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
-        if file.name == Path(_STSB_DEV_FILE).name or _dev_data(record.data) == STSB_DEV_DATA:
-            return {STSB_DEV: best}
-        return {file.stem.removesuffix("-dev") + DEV_SUFFIX: best}
+        is_stsb = _dev_data(record.data) == STSB_DEV_DATA
+        return {STSB_DEV if is_stsb else _measure_of_file(file): best}
     tasks = {name: score for name, score in measured.dev_tasks.items() if score is not None}
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks  # ``best`` is one of these scores, not an average
@@ -422,6 +421,13 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     if not any(are_dev_sets):
         return tasks | {average: best}
     return tasks
+
+
+def _measure_of_file(file: Path) -> str:
+    """Return the measure that a dev file has by its name."""
+    if file.name == Path(_STSB_DEV_FILE).name:
+        return STSB_DEV
+    return file.stem.removesuffix(DEV_SUFFIX) + DEV_SUFFIX
 
 
 def _dev_data(data: Mapping[str, Any]) -> str:
@@ -504,7 +510,9 @@ def read_results(
 
     # A sweep: its scores get the name that the dev score of a run would have.
     if content.get("suite") == "sweep":
-        by_suite: dict[str, str] = {DevSuite.FILE: STSB_DEV}
+        # Sweeps of earlier versions do not name their dev file.
+        dev_file = Path(take("dev_file", str | None) or _STSB_DEV_FILE)
+        by_suite: dict[str, str] = {DevSuite.FILE: _measure_of_file(dev_file)}
         by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
         by_suite[DevSuite.TRANSFER] = TRANSFER_AVERAGE + DEV_SUFFIX
         measure = by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)

@@ -19,6 +19,19 @@ from simcse_cli.files.inputs import STDIO, open_input
 from simcse_cli.files.schema import parse_json
 
 LONGEST_LINE = 64 << 20
+
+# How files that are no text begin, what they are, and the command that makes a text of them.
+_BEGINNINGS = {
+    b"\x1f\x8b": ("packed with gzip", "zcat {} > FILE"),
+    b"PK\x03\x04": ("a zip archive", "unzip -p {} > FILE"),
+    b"\xfd7zXZ": ("packed with xz", "xz -dc {} > FILE"),
+    b"\x28\xb5\x2f\xfd": ("packed with zstd", "zstd -dc {} > FILE"),
+    b"BZh": ("packed with bzip2", "bzip2 -dc {} > FILE"),
+    b"SQLite format 3\0": (
+        "an SQLite database",
+        "sqlite3 -csv -header {} 'select * from TABLE' > FILE.csv",
+    ),
+}
 _Stream = BinaryIO | gzip.GzipFile
 
 
@@ -40,16 +53,17 @@ def open_standard_streams() -> None:
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def _conversion_hint(name: str) -> str:
+def _conversion_hint(name: str, encoding: str = "cp1252") -> str:
     """Return a hint with a command that writes a copy of the file in UTF-8."""
+    convert = f"iconv -f {encoding} -t utf-8"
     if name == "standard input":
-        return "put `iconv -f cp1252 -t utf-8` into the pipe before it"
+        return f"put `{convert}` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
     new_file = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
-    convert = f"iconv -f cp1252 -t utf-8 {shlex.quote(name)}"
+    command = f"{convert} {shlex.quote(name)}"
     if name.endswith(".gz"):
-        convert = f"zcat {shlex.quote(name)} | iconv -f cp1252 -t utf-8"
-    return f"convert it first, for example: {convert} > {new_file}"
+        command = f"zcat {shlex.quote(name)} | {convert}"
+    return f"convert it first, for example: {command} > {new_file}"
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
@@ -90,10 +104,12 @@ def _decoded_lines(
     n_before = 0  # lines in the blocks before
     for block in blocks:
         if b"\0" in block:
+            _refuse_packed(first, name)
             _refuse_nul(block, name, n_before)
         try:
             text = block.decode(encoding)
         except UnicodeError as error:
+            _refuse_packed(first, name)
             raise _not_text(block, name, n_before, encoding, asks_encoding=asks_encoding) from error
 
         # Split the block into lines, without the byte order mark and without line ends.
@@ -130,8 +146,23 @@ def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
         yield beginning
 
 
+def _refuse_packed(start: bytes, name: str) -> None:
+    """Raise DataError if a file begins like an archive or a database."""
+    for beginning, (kind, command) in _BEGINNINGS.items():
+        if start.startswith(beginning):
+            unpacking = command.format(shlex.quote(name))
+            raise DataError(f"{name}: {kind}, need text", hint=f"write a text file: {unpacking}")
+
+
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
     """Raise the error of a block with a NUL byte, which has ``n_before`` lines before it."""
+    # In UTF-16, every second byte of an English text is 0.
+    for encoding, high_bytes in (("utf-16le", block[1::2]), ("utf-16be", block[::2])):
+        if not n_before and 2 * high_bytes.count(0) > len(high_bytes):
+            raise DataError(
+                f"{name}: {encoding.upper()} text without a byte order mark",
+                hint=_conversion_hint(name, encoding),
+            )
     number = n_before + block[: block.index(b"\0")].count(b"\n") + 1
     raise DataError(
         f"{name}, line {number}: a NUL byte; this is a binary file, need text",

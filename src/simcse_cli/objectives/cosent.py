@@ -31,6 +31,7 @@ class Cosent(LabelledPairs):
 
     name = ObjectiveName.COSENT
     reads = DataKind.SCORED
+    learns_from_one_row = False  # the loss compares the scores of a batch
     defaults = {**Sbert.defaults, "batch_size": 32, "epochs": 4.0}
 
     Options = CosentOptions

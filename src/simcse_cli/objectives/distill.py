@@ -51,10 +51,11 @@ class Distill(Objective):
 
     def set_up(self) -> None:
         # One vector has no cosine to another one.
-        self.learns_from_one_row = self.options.match is not DistillTarget.SIMILARITIES
+        self.needs_two_rows = self.options.match is DistillTarget.SIMILARITIES
+        self.learns_from_one_row = not self.needs_two_rows
         width = training_width(self.encoder)
         teacher_width = self.options.teacher or width
-        is_mapped = teacher_width != width and self.options.match is not DistillTarget.SIMILARITIES
+        is_mapped = teacher_width != width and not self.needs_two_rows
         self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:

@@ -170,9 +170,7 @@ def resolve_config(
     from_recipe: dict[str, Any] = {}
     if recipe:
         values = read_recipe(recipe)
-        for key in values:
-            if hint := _HINT_OF_OPTION.get(str(key).replace("-", "_")):
-                raise ConfigError(f"{recipe}: unknown key {key!r}", hint=hint)
+        refuse_options(values, _HINT_OF_OPTION, place=recipe)
         from_recipe = coerce_settings(TrainConfig, values, place=recipe)
     from_environment = environment_settings()
     # Recipes and variables may name no code to run, except in a setting that a flag overrides.
@@ -198,6 +196,13 @@ def resolve_config(
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
     return config
+
+
+def refuse_options(keys: Iterable[str], hints: Mapping[str, str], *, place: str) -> None:
+    """Raise ConfigError for a key that is an option of ``train`` and no setting of a run."""
+    for key in keys:
+        if hint := hints.get(str(key).replace("-", "_")):
+            raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
 
 
 @contextmanager

@@ -567,6 +567,8 @@ def build_parts(
         progress.warn(
             "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is learnt"
         )
+    elif is_alone and objective.reads is DataKind.SCORED and not objective.learns_from_one_row:
+        progress.warn("--batch-size 1: the loss compares the scores of a batch, so it is 0")
     for warning in objective.warnings:
         progress.warn(warning)
 

@@ -253,6 +253,7 @@ def run_sweep(
                 "suite": "sweep",
                 "best": None if best.score is None else best.name,
                 "dev_suite": config.dev_suite,
+                "dev_file": config.dev_file,
                 "quantiles": score_quantiles(trials),
                 "trials": [*(done.to_json() for done in trials), *unreached.values()],
             }
