@@ -128,7 +128,10 @@ class MissingExtraError(SimcseError):
 
 
 def how_to_install(extra: str) -> str:
-    """Return the command that installs an extra for this copy of the toolkit."""
+    """Return the command that installs an extra for this copy of the toolkit.
+
+    The one-file binary cannot have extras, so there the text says what to install instead.
+    """
     package = f"'simcse-cli[{extra}]'"
     python = Path(sys.executable)
     if is_binary():

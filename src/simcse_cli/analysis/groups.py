@@ -88,7 +88,7 @@ def assign(
 
     clusters: Integers
     if method is GroupMethod.KMEANS:
-        # Texts may be equal; k-means then finds fewer groups than asked for, and warns.
+        # With too few different vectors, k-means would only warn, and find fewer groups.
         n_different = len(np.unique(units, axis=0))
         if k is not None and k > n_different:
             raise UsageError(f"{k} groups of {n_different:,} different vectors", option="--k")
@@ -208,7 +208,7 @@ def group_analysis(source: str, options: GroupOptions, progress: Progress) -> An
     require_extra("sklearn", "`simcse analyze groups`")
     method = _method(options)
     grouped = _read_and_group(source, options, method, progress)
-    return _shown(source, grouped, options, method)
+    return _analysis_of(source, grouped, options, method)
 
 
 def _method(options: GroupOptions) -> GroupMethod:
@@ -271,7 +271,8 @@ def _read_and_group(
     for position, name in enumerate(extra_columns):
         cells[name] = [cell_text(row[position]) for _, row in records]
     if options.id_column is not None:
-        require_unique(lambda: cells[str(options.id_column)], source, options.id_column)
+        ids_of_rows = cells[options.id_column]
+        require_unique(lambda: ids_of_rows, source, options.id_column)
 
     def cells_of_texts(name: str | None) -> list[str] | None:
         if name is None:
@@ -290,7 +291,7 @@ def _read_and_group(
     return GroupedTexts(texts, rows, units, groups, cosines, ids, labels)
 
 
-def _shown(
+def _analysis_of(
     source: str, grouped: GroupedTexts, options: GroupOptions, method: GroupMethod
 ) -> Analysis:
     """Return the groups as a table, a JSON object, a figure and a list of all texts."""

@@ -84,7 +84,7 @@ def write_pictures(
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
     """Return a name for each source: its label if labels are ``given``, otherwise a short path.
 
-    This is the shortest end of its path that no other source shares.
+    The short path of a source is the shortest end of its path that no other source shares.
     """
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):

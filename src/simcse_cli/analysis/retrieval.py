@@ -90,8 +90,8 @@ class CorpusSearch:
             left_out = queries.sentences
             sentences = self.corpus.sentences
             kept = []
-            for gains, query in zip(relevant, left_out, strict=True):
-                kept.append({row: gain for row, gain in gains.items() if sentences[row] != query})
+            for gain_of, query in zip(relevant, left_out, strict=True):
+                kept.append({row: gain for row, gain in gain_of.items() if sentences[row] != query})
             relevant = kept
         if not any(relevant):
             raise DataError(
@@ -159,7 +159,8 @@ def open_search(
             index = _build_index(loaded, i, corpus, options, progress)
             indexes.append((_query_encoder(loaded, source, options, progress), index))
     if options.save_index is not None:
-        indexes[0][1].save(options.save_index, force=force)
+        _, index = indexes[0]
+        index.save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
     # Without --corpus, the sentences are those of the first index.
     if corpus is None:
@@ -184,6 +185,7 @@ def _require_same_rows(
     paths = options.index or []
     for path, index in zip(paths, indexes, strict=False):
         is_alike = len(index.sentences) == len(corpus.sentences)
+        # Without a file, the corpus is that of the first index, which need not be compared.
         if is_alike and options.corpus is None and index.sentences is not corpus.sentences:
             is_alike = all(map(operator.eq, index.sentences, corpus.sentences))
         if not is_alike:

@@ -65,12 +65,12 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
     baseline = NamedSource(first.model, f"{without_folders(first.model)} (start)")
     if options.baseline:
         baseline = NamedSource(options.baseline, baseline_name)
-    spaces, verdict_text = _spaces(NamedSource(str(run), name), baseline, options, progress)
+    space_analyses, verdict_text = _spaces(NamedSource(str(run), name), baseline, options, progress)
     analyses = [
         *_scores(run, first, options, progress),
         *_training(sources, records),
         *trace_models(sources, dev=False),  # the training curves show the dev scores
-        *spaces,
+        *space_analyses,
         _record_analysis(first),
     ]
     seeds = ", ".join(str(record.seed) for record in records)
@@ -195,7 +195,10 @@ def _dev_name(record: RunRecord) -> str:
 def _scores(
     run: Path, record: RunRecord, options: ReportOptions, progress: Progress
 ) -> list[Analysis]:
-    """Compare the scores of the run, if it has any, with the baseline and with published rows."""
+    """Return a list with the comparison of the run with the baseline and with published rows.
+
+    The list is empty if the run has no scores.
+    """
     entries = load_entries(str(run))
     entry = entries[0]  # the others are other seeds, or results of other settings
     if not entry.scores:
@@ -244,9 +247,10 @@ def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) 
     runs = [entry for entry in entries if entry["source"] in folders]
     own = runs[0]
     labels = {run["label"] for run in runs}
+    # Only means have members. The mean of the seeds has this run and none of other folders.
     for entry in entries:
         if own["label"] in entry["members"] and labels.issuperset(entry["members"]):
-            own = entry  # the mean of the seeds
+            own = entry
             break
     average: float | None = own["scores"].get(AVERAGE)
     return average
@@ -335,7 +339,7 @@ def _draw_dev_scores(
             axes.scatter(*best, color=plots.colour(1), zorder=5, **STAR)
     axes.set_ylabel(f"{_dev_name(records[0])} x100")
     n_pairs = records[0].data.get("n_dev_pairs")
-    if n_pairs is not None:
+    if n_pairs is not None:  # widen the axis, so that mere noise looks small
         plots.show_noise(axes, all_scores, n_pairs)
 
 

@@ -29,6 +29,7 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
     rows = []
     for name, model_scores in scores.items():
         values_of = _values_of_measures(model_scores, ranks)
+        # The name seeds the draws, so that the same queries are drawn for all models.
         resampled = resample_means("retrieval", np.stack(list(values_of.values())))
         row: dict[str, Any] = {"model": name, "n_queries": model_scores.n_queries}
         for measure, values in values_of.items():
@@ -116,12 +117,13 @@ def score_table(
         Column(f"mrr@{last}", f"MRR@{last}", "score"),
         Column(f"ndcg@{last}", f"nDCG@{last}", "score"),
     ]
-    first = rows[0]["model"]
+    first_label = rows[0]["model"]
+    first_system = groups.get(first_label) or first_label
     all_notes = [
         "hit@k: queries with a relevant sentence among the first k; "
         "recall@k: share of the relevant found.",
         interval_note(rows, f"ndcg@{last}", f"nDCG@{last}"),
-        *verdict_notes(tests, groups.get(first) or first, f"nDCG@{last}"),
+        *verdict_notes(tests, first_system, f"nDCG@{last}"),
         *notes,
     ]
     return with_seed_means(Report("Retrieval", columns, list(rows), all_notes), groups)

@@ -284,8 +284,8 @@ def sts_average(
     Scores are Spearman's correlations over all pairs of a task, without a regressor, even if the
     main score of the result is another. The mean comes from the first file with such scores of this
     encoder: ``results`` are searched first, then the files in its run folder. Results of simcse
-    1.0.0 are passed over, because their digests do not say which tokenizer was used. If no
-    other result serves, a warning names the last of their files.
+    1.0.0 are passed over, because their digests do not say which tokenizer was used. If there is no
+    other result to use, a warning names the last file that was passed over.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):

@@ -59,9 +59,10 @@ class NegativesBound:
         bound          = gram_sum / (temperature m^2), at most negatives_term
 
     ``largest_eigenvalue`` and ``smallest_element`` are those of W W^T. If no element is negative,
-    the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984), so that lowering the loss
-    flattens the spectrum. For m equal unit rows, ``gram_sum`` is m^2, ``largest_eigenvalue`` is m,
-    and ``negatives_term`` and ``bound`` are 1 / temperature.
+    the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984). Training that lowers this sum
+    thus lowers the limit of the eigenvalue, which flattens the spectrum. For m equal unit rows,
+    ``gram_sum`` is m^2, ``largest_eigenvalue`` is m, and ``negatives_term`` and ``bound`` are
+    1 / temperature.
     """
 
     gram_sum: float
@@ -93,9 +94,13 @@ def negatives_bound(
         peaks = products.max(axis=1, keepdims=True)
         sums = np.exp(products - peaks).sum(axis=1, dtype=np.float64)
         log_sum += float((np.log(sums / n_rows) + peaks[:, 0]).sum())
-    largest = float(singular_values(rows)[0] ** 2)
-    bound = gram_sum / (temperature * n_rows**2)
-    return NegativesBound(gram_sum, largest, smallest, log_sum / n_rows, bound)
+    return NegativesBound(
+        gram_sum=gram_sum,
+        largest_eigenvalue=float(singular_values(rows)[0] ** 2),
+        smallest_element=smallest,
+        negatives_term=log_sum / n_rows,
+        bound=gram_sum / (temperature * n_rows**2),
+    )
 
 
 @lru_cache(maxsize=16)  # `geometry` and `spectrum` need the same spectra

@@ -197,7 +197,7 @@ def trace_figure(
 
 
 def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
-    # Draw the seeds of each system in pale, then its mean.
+    # Draw pale lines for the seeds of each system, then its mean.
     systems = traced_systems(traces)
     for position, system in enumerate(systems):
         for seed in system.seeds:
@@ -257,6 +257,7 @@ def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:
         best = trace.best
         if best is not None:
             axes.scatter(trace.steps[best], scores[best], color=tint, zorder=4, **STAR)
+    # Widen the axis, so that mere noise in the scores of any run looks small.
     for trace in traces:
         measured = np.isfinite(trace.dev_score)
         if trace.n_dev_pairs is not None and measured.any():

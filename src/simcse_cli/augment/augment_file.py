@@ -346,7 +346,10 @@ def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> 
 def _warn_of_counts(
     counts: Counter[str], name: str, changed: str, unit: TextUnit, progress: Progress
 ) -> None:
-    """Warn if most sentences have no spaces, or if most of the ``changed`` texts are unchanged."""
+    """Warn if over 1% of the sentences hold text without spaces, or if most texts are unchanged.
+
+    ``changed`` is what the changed texts are called: positives, or hard negatives.
+    """
     if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
         progress.warn(
             f"{name}: {counts['unspaced']:,} sentences hold text without spaces, "

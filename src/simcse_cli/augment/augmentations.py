@@ -61,7 +61,7 @@ def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
 
 
 def check_rate(method: Augmentation, rate: float | None) -> float | None:
-    """Return ``rate`` if ``method`` allows it; for None, return the default of the method."""
+    """Return ``rate`` if ``method`` allows it; for None, its default, which may be None, too."""
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):

@@ -116,10 +116,10 @@ class MlmFiller:
         no_words = [""] * n_rows
         tokens = [*tokens, *no_words][:n_rows]
         self._word_of_token = _whole_words(tokenizer, tokens)
-        # If tokens mark word starts, a word behind a space has another token than the same word at
-        # the start of a text or behind punctuation.
-        starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._is_word = torch.tensor([word != "" for word in self._word_of_token])
+        # If some tokens have the mark of a new word, only these can be words behind a space. At the
+        # start of a text or behind punctuation, a word may have a token without the mark.
+        starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._is_word_behind_space = self._is_word
         if starts_word.any():
             self._is_word_behind_space = self._is_word & starts_word

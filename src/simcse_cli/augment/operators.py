@@ -95,12 +95,12 @@ def delete_one(units: Sequence[str], rng: random.Random) -> list[str]:
 def shuffle(
     units: Sequence[Unit], rate: float, rng: random.Random, positions: Sequence[int] | None = None
 ) -> list[Unit]:
-    """Choose ``round(rate n)`` of ``n`` positions uniformly and permute their units.
+    """Choose ``round(rate n)`` of the ``n`` ``positions`` uniformly and permute their units.
 
-    Source: Farina and Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words
-    of both views, each on its own. All permutations are equally likely, the identity included. If
-    fewer than 2 positions are chosen, nothing changes. Only ``positions`` may be chosen, by default
-    all; n is their number.
+    By default, the positions are those of all units. All permutations are equally likely, the
+    identity included. If fewer than 2 positions are chosen, nothing changes. Source: Farina and
+    Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views, each
+    on its own.
     """
     shuffled = list(units)
     if positions is None:
@@ -129,8 +129,8 @@ def repeat(
 
         b = min(10, n, max(least, int(rate n)))
 
-    The units to repeat are drawn from ``positions``; if these are fewer, all are repeated. If b is
-    0, nothing changes.
+    The units to repeat are drawn from those at ``positions``; if these are fewer than the
+    repetitions, all of them are repeated. If b is 0, nothing changes.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -172,9 +172,9 @@ def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
     """Apply one of EDA's four operations, drawn uniformly, to words that ``eda_clean`` returned.
 
     ``alpha`` is the share of the words that change. Source: Wei and Zou 2019 (Easy Data
-    Augmentation) and the authors' code. It differs from them in two points. A sentence gives one
-    output, since Farina and Pappadopulo use one text per view and do not say how its operation is
-    drawn. The stop words are this package's closed classes.
+    Augmentation) and the authors' code, which makes several outputs of a sentence. This function
+    makes one, since Farina and Pappadopulo use one text per view; they do not say how its operation
+    is drawn.
     """
     operations: tuple[Callable[[], list[str]], ...] = (
         lambda: replace_synonyms(words, alpha, rng, wordnet),
@@ -243,7 +243,7 @@ def insert_synonyms(
 ) -> list[str]:
     """Insert the first synonym of a random word at a random place, ``n_operations`` times (RI).
 
-    Up to nine words are drawn until one has a synonym.
+    Each time, at most nine words are drawn until one has a synonym.
     """
     extended = list(words)
     for _ in range(n_operations(len(words), alpha)):

@@ -141,7 +141,8 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
     previous = before[-1] if before else ""
 
     # The weight of a reading is how often its lemma has this form in running text. The 0.5 keeps
-    # lemmas possible that WordNet never counted.
+    # lemmas possible that WordNet never counted. The 1.0 is for adverbs and plain adjectives, which
+    # seldom have another form.
     best: Reading | None = None
     best_weight = 0.0
     for pos in Pos:
@@ -233,15 +234,15 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
     if inflection is Inflection.BASE:
         return lemma
     words = lemma.split(" ")
-    prepositions = (position for position, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
     head = 0
     if pos is not Pos.VERB:
-        first_preposition = next(prepositions, len(words))
+        places = (place for place, word in enumerate(words) if word in _NOUN_PREPOSITIONS)
+        first_preposition = next(places, len(words))
         head = max(0, first_preposition - 1)
     if not words[head].isalpha():
         return None
     if pos is Pos.ADJECTIVE:
-        return _compare(lemma, inflection, wordnet)
+        return _comparative_or_superlative(lemma, inflection, wordnet)
     form = _inflect_word(words[head], pos, inflection, wordnet)
     return None if form is None else " ".join([*words[:head], form, *words[head + 1 :]])
 
@@ -292,8 +293,8 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     return pasts, participles
 
 
-def _compare(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
-    """Return the comparative or the superlative of an adjective."""
+def _comparative_or_superlative(lemma: str, inflection: Inflection, wordnet: WordNet) -> str:
+    """Return the form ``inflection`` of an adjective: its comparative or its superlative."""
     adverb = "more"
     ending = "er"
     if inflection is Inflection.SUPERLATIVE:

@@ -143,7 +143,7 @@ class WordNet:
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
             return ()
-        with self._reading():
+        with self._refuse_damaged_files():
             # The second field is synset_cnt; the last synset_cnt fields are offsets.
             fields = entry.split()
             n_synsets = int(fields[1])
@@ -215,7 +215,7 @@ class WordNet:
     def _tag_counts(self) -> dict[tuple[str, Pos], int]:
         """How often each lemma is tagged as each part of speech, summed over its senses."""
         counts: dict[tuple[str, Pos], int] = defaultdict(int)
-        with self._reading():
+        with self._refuse_damaged_files():
             for line in self._lines(_TAG_COUNTS):
                 sense_key, _, count = line.split()
                 lemma, _, sense = sense_key.partition("%")
@@ -223,8 +223,8 @@ class WordNet:
                 counts[lemma, pos] += int(count)
         return counts
 
-    def _reading(self) -> AbstractContextManager[None]:
-        """Turn any error of a damaged file into a DataError."""
+    def _refuse_damaged_files(self) -> AbstractContextManager[None]:
+        """Within the block, turn any error of a damaged file into a DataError."""
         what = "the files of a WordNet release as they are"
         return foreign_format(self.directory, what, hint=INSTALL_HINT)
 

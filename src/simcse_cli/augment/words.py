@@ -139,8 +139,8 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
     # The changes are in reverse order. Join runs of equal words, and runs of changed words.
     stretches = []
     for _, run in groupby(reversed(changes), lambda change: change.is_equal):
-        removed, added = zip(*run, strict=True)
-        stretches.append(TextChange(tuple(chain(*removed)), tuple(chain(*added))))
+        befores, afters = zip(*run, strict=True)
+        stretches.append(TextChange(tuple(chain(*befores)), tuple(chain(*afters))))
     return costs[-1][-1], stretches
 
 
@@ -166,7 +166,7 @@ _ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 VERBS = _CLASSES.pop("verbs")
-"""Some verbs; ``stop/stopped`` is one whose past is not the lemma with (e)d."""
+"""Some verbs; an entry such as ``stop/stopped`` adds a past that is not the lemma with (e)d."""
 DETERMINERS = _CLASSES["determiners"]
 PREPOSITIONS = _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]

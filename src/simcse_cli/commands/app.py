@@ -114,7 +114,8 @@ def _root(
 
 
 def _apply_config(ctx: typer.Context, value: Path | None) -> Path | None:
-    """Make the keys of a YAML file the defaults of the command, below flags and environment."""
+    """Take the command's defaults from a YAML file; flags and the environment override them."""
+    # ``resilient_parsing`` is set while the shell completes a command; then no file is read.
     if value is not None and not ctx.resilient_parsing:
         from simcse_cli.files.code import require_typed
         from simcse_cli.settings.declare import check_given, check_keys
@@ -180,7 +181,7 @@ _WRITTEN = ("output", "save_scores", "plot", "html", "save_postprocess")
 def _with_local_paths(callback: Callable[..., None]) -> Callable[..., None]:
     """Return the callback of a command, extended: it gets the path in an address ``file://``.
 
-    Inputs that may lie at an address keep theirs.
+    An input that may be remote keeps its address.
     """
 
     @wraps(callback)
@@ -199,8 +200,8 @@ def _local(name: str, value: Any) -> Any:
 
     if isinstance(value, list):
         return [_local(name, each) for each in value]
-    is_text = isinstance(value, str) and name in _WRITTEN
-    return local_path(value) if is_text or isinstance(value, Path) else value
+    may_be_address = isinstance(value, Path) or (isinstance(value, str) and name in _WRITTEN)
+    return local_path(value) if may_be_address else value
 
 
 def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:

@@ -100,7 +100,7 @@ class _PlainTask:
         if done_since and self._total and self._total > self._done:
             left_s = (self._total - self._done) * elapsed_since / done_since
             text += f", {_duration(left_s)} left"
-        self._console.info(text + self._values())
+        self._console.info(text + self._fields_as_text())
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
         if total is not None:
@@ -111,13 +111,13 @@ class _PlainTask:
         elapsed = time.monotonic() - self._started
         summary = _summary(self._description, self._done, elapsed, has_rate=self._has_rate())
         self._fields.pop(RATE, None)
-        self._console.info(summary + self._values())
+        self._console.info(summary + self._fields_as_text())
 
     def _has_rate(self) -> bool:
         """Tell whether the task shows a rate in its own unit."""
         return RATE in self._fields
 
-    def _values(self) -> str:
+    def _fields_as_text(self) -> str:
         return "".join(f", {name} {value}" for name, value in self._fields.items())
 
 

@@ -132,17 +132,17 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
     prose, examples = examples_of(command.help or "")
     shown = frozenset[str]() if everything else main_options(command)
     sections = [*_option_sections(ctx, shown), *_objective_sections(ctx)]
-    children = _summaries(command)
-    if children:
-        sections.insert(0, HelpSection("Commands", list(children.items())))
-    if ctx.parent is None:
+    summaries = _summaries(command)  # empty if there are no commands below this one
+    if summaries:
+        sections.insert(0, HelpSection("Commands", list(summaries.items())))
+    if ctx.parent is None:  # this is ``simcse`` itself
         sections.insert(1, HelpSection("Environment", list(ENVIRONMENT.items())))
     usage = ["Usage:", ctx.command_path]
     for param in command.params:
         if param.required:
             # Show only the longest name, which comes last.
             usage.append(_option_names(param).rpartition(", ")[2])
-    usage.append("COMMAND [OPTIONS]" if children else "[OPTIONS]")
+    usage.append("COMMAND [OPTIONS]" if summaries else "[OPTIONS]")
     return HelpPage(" ".join(usage), prose, examples, sections)
 
 

@@ -75,6 +75,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         if group is not original.annotation:
             given_only_names.add(original.name)
         parameters += _options(group, given_only=original.name in given_only_names).values()
+    # Keyword-only parameters may stand in any order, with and without defaults.
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
 
     @wraps(command)

@@ -50,7 +50,7 @@ def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Chan
 
     The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
     right rank, 1 the opposite end. Sentences are empty if they were not saved. A pair is left out
-    if its error has not changed, and a task unless both models have it with the same pairs.
+    if its error has not changed. A task is left out unless both models have it with the same pairs.
     """
     changes: list[Change] = []
     for task in before:
@@ -192,10 +192,10 @@ def example_changes(
 ) -> Changes:
     """Return the ``n`` examples that changed most from the first system, the baseline, to the last.
 
-    They are those of one seed: the first that both systems have and whose examples changed. If the
-    systems share no seed, they are of the first entry of each. ``read`` reads a file of examples,
-    ``find`` returns the changes between those of two entries, and ``table`` makes a table of the
-    changes.
+    All of them are of one seed: the first that both systems have and whose examples changed. If the
+    systems share no seed, the first entry of each is compared. ``read`` reads a file of examples,
+    ``find`` returns the changes from the examples of one entry to those of another, and ``table``
+    makes a table of the changes.
     """
     if len(systems) < 2 or n == 0:
         return [], None

@@ -42,7 +42,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     """Compare the runs and results that the arguments ``items`` name.
 
     The outcome has one table of the systems, with the verdicts of the tests as notes. ``--details``
-    adds the other tables; the JSON has everything in any case.
+    adds further tables, whose content the JSON has in any case.
     """
     comparison = gather(items, options)
     for warning in comparison.warnings:
@@ -88,17 +88,17 @@ def _changes(
     settings, settings_table = changes.setting_changes(comparison.entries)
     pairs, pairs_table = changes.example_changes(
         comparison.systems("pair_scores"),
-        read_pair_scores,
-        changes.changed_pairs,
-        changes.pairs_table,
-        n_examples,
+        read=read_pair_scores,
+        find=changes.changed_pairs,
+        table=changes.pairs_table,
+        n=n_examples,
     )
     predictions, predictions_table = changes.example_changes(
         comparison.systems("predictions"),
-        read_predictions,
-        changes.changed_predictions,
-        changes.predictions_table,
-        n_examples,
+        read=read_predictions,
+        find=changes.changed_predictions,
+        table=changes.predictions_table,
+        n=n_examples,
     )
 
     # A table without rows is not shown.

@@ -167,9 +167,9 @@ def from_published(system: PublishedSystem) -> Entry:
     return Entry(
         f"{system.table}: {system.label}",
         EntryKind.PUBLISHED,
-        system.table,
-        system.scores,
-        settings,
+        source=system.table,
+        scores=system.scores,
+        settings=settings,
         data=dict.fromkeys(system.scores, ScoredData(PUBLISHED)),
     )
 
@@ -187,7 +187,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         config=a.config or b.config,
         seed=b.seed if a.seed is None else a.seed,
         intervals={**a.intervals, **b.intervals},
-        # Two results may name one file.
+        # Two results may name the same file, which is listed once.
         pair_scores=tuple(dict.fromkeys(a.pair_scores + b.pair_scores)),
         predictions=tuple(dict.fromkeys(a.predictions + b.predictions)),
         data={**a.data, **b.data},
@@ -206,7 +206,9 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
     for name, score in result.scores.items():
         if name not in run.scores:
             missing[name] = score
-        elif score != run.scores[name] and name not in TIMES and AVERAGE not in name:
+            continue
+        may_differ = name in TIMES or AVERAGE in name  # AVERAGE is a part of every average's name
+        if score != run.scores[name] and not may_differ:
             return None
     return join_parts(run, replace(result, scores=missing))
 
@@ -355,14 +357,14 @@ def _from_record(record: runs.RunRecord, folder: Path, label: str) -> Entry:
     return Entry(
         label,
         EntryKind.RUN,
-        str(folder),
-        scores,
-        settings,
+        source=str(folder),
+        scores=scores,
+        settings=settings,
         config=dict(runs.flat({**record.config, **facts}, ".")),
         seed=record.seed,
         cost=cost,
         remarks=tuple(remarks),
-        data=_dev_sets(record.data) if STSB_DEV in scores else {},
+        data=_known_dev_data(record.data) if STSB_DEV in scores else {},
         folder=str(folder),
     )
 
@@ -380,7 +382,7 @@ def _measured_at_best(record: runs.RunRecord, folder: Path) -> runs.Measured:
 def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
     """Return how the dev scores of a run were measured, as settings that results also have."""
     settings = {"chosen by": record.chosen_by}
-    suite = record.data.get("dev_suite")
+    suite = record.data.get("dev_suite")  # for masked language models, the measure instead
     if suite == DevSuite.TRANSFER:
         settings["transfer protocol"] = "fast, probe senteval"
     elif suite not in (DevSuite.RETRIEVAL, MLM_MEASURE):
@@ -389,10 +391,10 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
         settings["aggregation"] = Aggregation.ALL.value
     # Queries and held-out rows have no published set, so a digest names them.
     if suite in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        settings["dev data"] = _own_dev_data(record.data)
+        settings["dev data"] = _name_of_own_dev_data(record.data)
     # A run without a recorded suite was scored on one dev file, whatever its name.
     if STSB_DEV in scores or "dev_suite" not in record.data:
-        settings["dev data"] = _dev_data(record.data)
+        settings["dev data"] = _name_of_dev_data(record.data)
     return settings
 
 
@@ -406,9 +408,10 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
-        is_stsb = _dev_data(record.data) == STSB_DEV_DATA
+        is_stsb = _name_of_dev_data(record.data) == STSB_DEV_DATA
         return {STSB_DEV if is_stsb else _measure_of_file(file): best}
     tasks = {name: score for name, score in measured.dev_tasks.items() if score is not None}
+    # For masked language models, the record has the measure in place of a suite.
     if record.data["dev_suite"] in (DevSuite.RETRIEVAL, MLM_MEASURE):
         return tasks  # ``best`` is one of these scores, not an average
     average = TRANSFER_AVERAGE if record.data["dev_suite"] == DevSuite.TRANSFER else AVERAGE
@@ -424,13 +427,13 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
 
 
 def _measure_of_file(file: Path) -> str:
-    """Return the measure that a dev file has by its name."""
+    """Return the name of the measure for scores on a dev file; the name of the file decides."""
     if file.name == Path(_STSB_DEV_FILE).name:
         return STSB_DEV
     return file.stem.removesuffix(DEV_SUFFIX) + DEV_SUFFIX
 
 
-def _dev_data(data: Mapping[str, Any]) -> str:
+def _name_of_dev_data(data: Mapping[str, Any]) -> str:
     """Return the name of the dev data: STS-B if the digest is the published one, else the path.
 
     The start of the digest follows the path.
@@ -440,15 +443,15 @@ def _dev_data(data: Mapping[str, Any]) -> str:
     digest = data.get("dev_files", {}).get(path)
     if digest is None:
         path = str(data.get("dev_file"))
-        # Held-out pairs are no file, but their digest is recorded too.
+        # Held-out pairs are no file, but have a name, under which their digest is recorded.
         digest = str(data.get("dev_sha256") or data.get(runs.DEV_PAIRS, {}).get(path))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
     return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
 
 
-def _dev_sets(data: Mapping[str, Any]) -> dict[str, ScoredData]:
+def _known_dev_data(data: Mapping[str, Any]) -> dict[str, ScoredData]:
     """Return the data of a run's STS-B dev score, by measure; nothing if they are not known."""
-    if _dev_data(data) == STSB_DEV_DATA:
+    if _name_of_dev_data(data) == STSB_DEV_DATA:
         return {STSB_DEV: ScoredData(PUBLISHED)}
     # The number of pairs is over all dev tasks, so it says nothing of STS-B among several tasks.
     n_pairs = data.get("n_dev_pairs")
@@ -468,11 +471,11 @@ def _with_digest(words: str, sha256: str | None) -> ScoredData:
     return ScoredData(words, sha256)
 
 
-def _own_dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the queries or of the file of held-out rows, with the start of a digest.
+def _name_of_own_dev_data(data: Mapping[str, Any]) -> str:
+    """Return the name of the queries, or of the training file if some of its rows are held out.
 
-    The digest is over all files of a retrieval set, or over the training file and the share of its
-    rows that is held out.
+    The start of a digest follows the name. The digest is over all files of a retrieval set, or over
+    the training file and the share of its rows that is held out.
     """
     name = data.get("queries")
     digests = sorted(data.get("dev_files", {}).values())
@@ -497,7 +500,7 @@ def read_results(
         raise DataError(f"{source}: no result file (no suite, no analysis)", hint=HOW_TO_WRITE)
 
     def take(key: str, kind: Any, within: Mapping[str, Any] = content) -> Any:
-        """Return the value of a key; raise DataError if it is not of this type."""
+        """Return the value of a key; raise DataError if it is not of the type ``kind``."""
         return checked(within.get(key), kind, f"{source}: {key}", hint=HOW_TO_WRITE)
 
     # The seeds of a folder, evaluated together.
@@ -512,10 +515,10 @@ def read_results(
     if content.get("suite") == "sweep":
         # Sweeps of earlier versions do not name their dev file.
         dev_file = Path(take("dev_file", str | None) or _STSB_DEV_FILE)
-        by_suite: dict[str, str] = {DevSuite.FILE: _measure_of_file(dev_file)}
-        by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
-        by_suite[DevSuite.TRANSFER] = TRANSFER_AVERAGE + DEV_SUFFIX
-        measure = by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)
+        measure_by_suite: dict[str, str] = {DevSuite.FILE: _measure_of_file(dev_file)}
+        measure_by_suite[DevSuite.RETRIEVAL] = RETRIEVAL_MEASURES[0] + DEV_SUFFIX
+        measure_by_suite[DevSuite.TRANSFER] = TRANSFER_AVERAGE + DEV_SUFFIX
+        measure = measure_by_suite.get(str(content.get("dev_suite")), AVERAGE + DEV_SUFFIX)
         for name, score in take("quantiles", dict[str, float]).items():
             entries.append(Entry(f"{label}, {name}", EntryKind.RESULT, source, {measure: score}))
         return entries
@@ -579,6 +582,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
         remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
+    # ``_find_saved`` may add a remark.
     pair_scores = _find_saved(
         result, source, remarks, suite="sts", key="pair_scores", ending="pairs"
     )
@@ -593,8 +597,8 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         settings,
         intervals=intervals,
         remarks=tuple(remarks),
-        chosen_on=_chosen(result),
-        data={name: data for name, data in _data(result).items() if name in scores},
+        chosen_on=_measures_chosen_on(result),
+        data={name: data for name, data in _data_by_measure(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,
     )
@@ -616,7 +620,7 @@ def _split_suffix(result: SuiteResult) -> str:
     return "" if result.split == "test" else f"-{result.split}"
 
 
-def _chosen(result: SuiteResult) -> tuple[str, ...]:
+def _measures_chosen_on(result: SuiteResult) -> tuple[str, ...]:
     """Return the measures of a result whose examples were used to choose the model."""
     return tuple(name + _split_suffix(result) for name in result.chosen_on)
 
@@ -657,30 +661,30 @@ def _with_average(
     return with_average
 
 
-def _data(result: SuiteResult) -> dict[str, ScoredData]:
-    """Return the data of each measure.
+def _data_by_measure(result: SuiteResult) -> dict[str, ScoredData]:
+    """Return the data of each measure whose data are known.
 
     The average is on published data only if all tasks are; otherwise it gets the first data that
     are not published.
     """
     suffix = _split_suffix(result)
-    sets = result.sets()
+    words_by_task = result.sets()  # only tasks with a published set
     published = ScoredData(PUBLISHED)
     data_of = {}
     for name, task in result.tasks.items():
         if task is None or task.n is None:
             continue
-        words = sets.get(name)
+        words = words_by_task.get(name)
         if words is None:
             if task.data_sha256 is None:
                 continue  # nothing tells these data from others
             words = f"{task.n:,} examples"
         data_of[name + suffix] = _with_digest(words, task.data_sha256)
-    # The average of a suite's own tasks.
-    if sets:
+    # Only the tasks with a published set count in an average.
+    if words_by_task:
         average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
-        own_data = [data_of[name + suffix] for name in sets]
-        unpublished = (data for data in own_data if data != published)
+        averaged_data = [data_of[name + suffix] for name in words_by_task]
+        unpublished = (data for data in averaged_data if data != published)
         data_of[average + suffix] = next(unpublished, published)
     return data_of
 
@@ -709,7 +713,7 @@ def _find_saved(
             if not path.is_file():
                 continue
             if recorded in (None, sha256_file(path)):
-                return (SavedExamples(path, _split_suffix(result), _chosen(result)),)
+                return (SavedExamples(path, _split_suffix(result), _measures_chosen_on(result)),)
             has_changed = True
     if has_changed:
         remarks.append(f"{source}: {named} holds other examples by now, so it is not read")

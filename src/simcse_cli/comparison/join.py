@@ -60,8 +60,8 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference, within a tolerance (a fraction).
 
-    ``outside`` holds a mapping for each score that is further off: the ``label`` of the entry, the
-    ``measure``, the ``score``, and the score of the reference as ``expected``.
+    ``outside`` holds a mapping for each score that is further off. The keys are the ``label`` of
+    the entry, the ``measure``, the ``score``, and ``expected``, the score of the reference.
     """
 
     reference: str
@@ -78,10 +78,10 @@ class ToleranceCheck:
         if not self.outside:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = []
-        for score in self.outside[:_N_SHOWN_OUTSIDE]:
+        for failed in self.outside[:_N_SHOWN_OUTSIDE]:
             shown.append(
-                f"{score['label']} {label(score['measure'])} {100 * score['score']:.2f}, not "
-                f"{100 * score['expected']:.2f}"
+                f"{failed['label']} {label(failed['measure'])} {100 * failed['score']:.2f}, not "
+                f"{100 * failed['expected']:.2f}"
             )
         n_more = len(self.outside) - _N_SHOWN_OUTSIDE
         if n_more > 0:
@@ -95,7 +95,7 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """A system to test. Its ``members`` are one entry for each seed, with its files of examples.
+    """A system to test. Its ``members`` are the entry of each seed and the entry's example files.
 
     ``n_seeds`` also counts the seeds without such files, which are not among the ``members``.
     """
@@ -260,10 +260,10 @@ class Comparison:
             first_label = self.reference.label
             systems.sort(key=lambda system: system.label != first_label)
         baseline, *candidates = systems
-        tested = [system for system in candidates if not self._is_variant_of(baseline, system)]
+        tested = [system for system in candidates if not self._is_variant(system, baseline)]
         return [baseline, *tested]
 
-    def _is_variant_of(self, baseline: System, system: System) -> bool:
+    def _is_variant(self, system: System, baseline: System) -> bool:
         """Tell whether a system has results of the baseline's runs, measured under other settings.
 
         If the baseline is one of several seeds, the runs of the other seeds count as its runs, too.
@@ -323,7 +323,7 @@ def add_means(entries: Sequence[Entry]) -> list[Entry]:
     with_means: list[Entry] = []
     for members in _apart_by_folder(repeated):
         with_means += _with_mean(members)
-        folders = {member.folder for member in members} - {""}
+        folders = {member.folder for member in members if member.folder}
         variants = [entry for entry in entries if entry.variant and entry.folder in folders]
         for repetitions in _grouped(variants, lambda entry: entry.variant):
             with_means += _with_mean(repetitions)
@@ -362,8 +362,9 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
         for i, member in enumerate(members):
             mark = str(i + 1)
             if member.seed is not None:
-                is_repeated = seeds.count(member.seed) > 1
-                mark = f"seed {member.seed}" + (f", {mark}" if is_repeated else "")
+                mark = f"seed {member.seed}"
+                if seeds.count(member.seed) > 1:
+                    mark += f", {i + 1}"
             members[i] = replace(member, label=f"{member.label} [{mark}]")
     if len(members) == 1:
         return members
@@ -446,7 +447,7 @@ def join(
     they are fewer than two, there is no average.
 
     The columns are ``measures``. If none are named and the reference is a published row, the
-    columns are the measures of the row that another entry has as well. Otherwise they are all
+    columns are those of its measures that another entry has as well. Otherwise they are all
     measures except times, the dev accuracies of single transfer tasks and the average of the STS
     dev sets.
 
@@ -477,7 +478,7 @@ def join(
         usual = (AVERAGE, TRANSFER_AVERAGE, "alignment", "uniformity")
         front_over = tuple(name for name in usual if name in columns)
     has_few_measures = len(front_over) < 2 and not pareto_measures
-    if has_few_measures or len(_with_all(levelled, front_over)) < 2:
+    if has_few_measures or len(_systems_with_all(levelled, front_over)) < 2:
         front_over = ()
     front = front_labels(levelled, front_over) if front_over else frozenset()
     return Comparison(
@@ -538,9 +539,10 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
-    # A summary says which systems used known data and which used other data. Measures with the same
-    # summary share a remark, which also names the other data, as found for the first such measure.
-    remarks: dict[str, str] = {}
+    # For each measure, a summary says which systems used data that the toolkit knows and which used
+    # other data. Measures with the same summary share one remark: it repeats the summary, and names
+    # the other data of the first of these measures.
+    remark_by_summary: dict[str, str] = {}
     measures_by_summary: dict[str, list[str]] = {}
     for name in measures:
         # Earlier versions recorded data without a digest. Such data count as equal to all data with
@@ -562,18 +564,18 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
             parts.append(part)
             named_parts.append(part if data.are_known else f"{part} ({data})")
         summary = ", ".join(parts)
-        remarks.setdefault(summary, ", ".join(named_parts))
+        remark_by_summary.setdefault(summary, ", ".join(named_parts))
         measures_by_summary.setdefault(summary, []).append(name)
     return [
-        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remarks[summary]}"
+        f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remark_by_summary[summary]}"
         for summary, names in measures_by_summary.items()
     ]
 
 
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[ScoredData, str]]:
-    """Yield the data that a measure was scored on, for each system of which they are known.
+    """Yield the data and the label of each system for which the data of a measure are known.
 
-    After the data comes the label of the system, or a name that all published rows share.
+    All published rows have one label in common.
     """
     for entry in systems:
         data = entry.data.get(measure)
@@ -589,7 +591,7 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     one. Only entries with all of the measures take part, and means in place of their members.
     Alignment, uniformity and seconds are better when lower.
     """
-    judged = _with_all(entries, measures)
+    judged = _systems_with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
     for column, name in enumerate(measures):
         points[:, column] = [entry.scores[name] for entry in judged]
@@ -598,7 +600,7 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     return frozenset(entry.label for entry in compress(judged, is_pareto_optimal(points)))
 
 
-def _with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
+def _systems_with_all(entries: Sequence[Entry], measures: Sequence[str]) -> list[Entry]:
     """Return the entries that have all of the measures, with means in place of their members."""
     required = set(measures)
     return [entry for entry in without_members(entries) if entry.scores.keys() >= required]
@@ -624,14 +626,17 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     for average, tasks in AVERAGES.items():
         task_sets = _averaged_task_sets(entries, average) - {frozenset()}
         if task_sets:
-            # ``_level_averages`` has made the sets equal.
+            # ``_level_averages`` has taken the average over the tasks that all these sets share.
             common = frozenset.intersection(*task_sets)
             tasks_of[average] = [task for task in tasks if task in common]
     return tasks_of
 
 
 def _averaged_task_sets(entries: Sequence[Entry], average: str) -> set[frozenset[str]]:
-    """Return the sets of tasks that entries average; for an average alone, the set is empty."""
+    """For the entries with an average, return the distinct sets of the average's tasks they have.
+
+    An entry that has the average alone gives an empty set.
+    """
     averaged = [entry for entry in entries if average in entry.scores]
     return {frozenset(AVERAGES[average]).intersection(entry.scores) for entry in averaged}
 
@@ -681,18 +686,18 @@ def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks a task."""
     own_tasks = entry.scores.keys() & set(AVERAGES[average])
     if own_tasks == set(tasks):
-        return entry  # whose average is over these tasks already
+        return entry  # its average is over these tasks already
 
     # The interval and the deviation of the old average do not hold for the new one.
-    numbers: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in ("scores", "intervals", "deviations"):
-        numbers[name] = dict(getattr(entry, name))
-        numbers[name].pop(average, None)
-    scores = numbers["scores"]
+        fields[name] = dict(getattr(entry, name))
+        fields[name].pop(average, None)
+    scores = fields["scores"]
     # An average needs at least two tasks.
     if average in entry.scores and len(tasks) > 1 and scores.keys() >= set(tasks):
         scores[average] = sum(scores[task] for task in tasks) / len(tasks)
-    return replace(entry, **numbers)
+    return replace(entry, **fields)
 
 
 def _require_common(

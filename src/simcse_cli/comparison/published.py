@@ -118,19 +118,19 @@ class PublishedTable:
     def all_systems(self) -> list[PublishedSystem]:
         """Return every system with at least one number that a run can be compared with."""
         systems = []
-        for line in self._lines():
+        for row in self._system_rows():
             scores: dict[str, float] = {}
             # A table may leave its measures out; then there is nothing to compare.
-            for measure, printed in zip(line.measures, line.values, strict=False):
+            for measure, printed in zip(row.measures, row.values, strict=False):
                 value = self.scaled(printed, measure)
                 if measure is not None and value is not None:
                     scores[measure] = value
             if scores:
-                settings = {**self.settings, **line.settings}
-                systems.append(PublishedSystem(self.id, line.name, line.group, scores, settings))
+                settings = {**self.settings, **row.settings}
+                systems.append(PublishedSystem(self.id, row.name, row.group, scores, settings))
         return systems
 
-    def _lines(self) -> Iterator[TableRow]:
+    def _system_rows(self) -> Iterator[TableRow]:
         """Yield one row for each system, with its measures, whatever the layout of the table."""
         if self.systems == "columns":
             # Only tables of MTEB have a column for each system; their rows are tasks.
@@ -193,7 +193,7 @@ class PublishedTable:
     def cell_measures(self, row: TableRow | None = None) -> Sequence[str | None]:
         """Return the measure of each column, or None if it is unknown.
 
-        A row may replace the measures of the columns.
+        A row may replace the measures of the columns. Columns that are systems have no measure.
         """
         if self.systems == "columns":
             return [None] * len(self.columns)

@@ -81,21 +81,32 @@ def run_tests(
         )
 
     def bootstrap_classes(samples: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
-        # One seed on each side gives counts, several seeds give the hits of each seed.
+        # With one seed on each side, the samples are counts; otherwise, the hits of each seed.
         if all(isinstance(sample, Discordance) for sample in samples.values()):
             return bootstrap.paired_accuracy_bootstrap(samples, **resampling)
         return bootstrap.paired_mean_bootstrap(samples, by_seed=by_seed, **resampling)
 
-    pairs = comparison.systems("pair_scores")
-    predictions = comparison.systems("predictions")
-    for remark in dict.fromkeys(system.remark for system in (*pairs, *predictions)):
+    sts_systems = comparison.systems("pair_scores")
+    transfer_systems = comparison.systems("predictions")
+    for remark in dict.fromkeys(system.remark for system in (*sts_systems, *transfer_systems)):
         if remark is not None:
             progress.warn(remark)
-    sts = _Suite("sts", AVERAGE, examples.read_pair_scores, shared_pairs, bootstrap_pairs)
-    transfer = _Suite(
-        "transfer", TRANSFER_AVERAGE, examples.read_predictions, _shared_classes, bootstrap_classes
+    sts = _Suite(
+        "sts",
+        AVERAGE,
+        read=examples.read_pair_scores,
+        share=shared_pairs,
+        test=bootstrap_pairs,
     )
-    tests = _run_suite(sts, pairs, progress) + _run_suite(transfer, predictions, progress)
+    transfer = _Suite(
+        "transfer",
+        TRANSFER_AVERAGE,
+        read=examples.read_predictions,
+        share=_shared_classes,
+        test=bootstrap_classes,
+    )
+    tests = _run_suite(sts, sts_systems, progress)
+    tests += _run_suite(transfer, transfer_systems, progress)
     return _corrected(tests, options.correction)
 
 
@@ -118,7 +129,7 @@ class _Suite:
     share: Callable[[Seeds, Seeds], dict[str, Any]]
     test: Callable[[Mapping[str, Any], Entry, bool], Tests]
 
-    def seeds_of(self, system: System) -> Seeds:
+    def examples_of_seeds(self, system: System) -> Seeds:
         return [read_saved(files, self.read) for _, files in system.members]
 
 
@@ -127,7 +138,7 @@ def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> 
     if len(systems) < 2:
         return []
     baseline, *candidates = systems
-    baseline_examples = suite.seeds_of(baseline)  # once for all candidates
+    baseline_examples = suite.examples_of_seeds(baseline)  # read once for all candidates
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for candidate in candidates:
@@ -147,8 +158,8 @@ def _tests_of(
 
     Warn if the two systems share no task.
     """
-    ordered, by_seed = candidate.in_order_of(baseline)
-    shared = suite.share(suite.seeds_of(ordered), baseline_examples)
+    ordered, has_same_seeds = candidate.in_order_of(baseline)
+    shared = suite.share(suite.examples_of_seeds(ordered), baseline_examples)
     if not shared:
         progress.warn(
             f"{candidate.label} and {baseline.label} have no saved scores of the same examples: "
@@ -159,7 +170,7 @@ def _tests_of(
         # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
         for name in (*candidate.chosen_pairs, *baseline.chosen_pairs):
             shared.pop(name, None)
-        for name in _without_score(shared, baseline_entry):
+        for name in _tasks_without_score(shared, baseline_entry):
             del shared[name]
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
@@ -169,7 +180,7 @@ def _tests_of(
 
     tests: dict[str, PairedTest] = {}
     for average, tasks in _by_average(shared, suite.average).items():
-        found, test_of_mean = suite.test(tasks, baseline_entry, by_seed)
+        found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
         tests |= found
         if len(found) > 1:
             tests[average] = test_of_mean
@@ -207,7 +218,9 @@ def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
     return Metric(metric), Aggregation(entry.settings.get("aggregation", Aggregation.ALL))
 
 
-def _without_score(shared: Mapping[str, Sequence[PairedSample]], baseline: Entry) -> list[str]:
+def _tasks_without_score(
+    shared: Mapping[str, Sequence[PairedSample]], baseline: Entry
+) -> list[str]:
     """Return the STS tasks whose score is undefined for some seed.
 
     A score is undefined if all cosines are equal, for example. The scores are those that the
@@ -215,6 +228,7 @@ def _without_score(shared: Mapping[str, Sequence[PairedSample]], baseline: Entry
     """
     tasks = []
     for task, samples in shared.items():
+        # Each subset has gold scores, and cosines with a row for each seed of both systems.
         golds = [sample.gold for sample in samples]
         cosines = [np.vstack([sample.candidate, sample.baseline]) for sample in samples]
         for seed_cosines in zip(*cosines, strict=True):  # one array for each subset
@@ -251,10 +265,10 @@ def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[PairedSamp
 
 
 def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
-    """Return the discordance of each task that both systems have.
+    """Return the discordance of each task that both systems have: how often only one is right.
 
-    If a system has several seeds, the value is instead a pair of arrays ``(seeds, n)``, which tell
-    for the candidate and the baseline which examples each seed gets right.
+    If a system has several seeds, the value is instead a pair of arrays ``(seeds, n)``, one for the
+    candidate and one for the baseline. They tell which examples each seed gets right.
     """
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):

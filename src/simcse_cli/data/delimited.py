@@ -93,7 +93,7 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
     """Tell whether the first lines of a text file look like the rows of a table."""
-    if head and head[0].startswith("sep="):
+    if head and head[0].startswith("sep="):  # it tells Excel the separator
         return True
     return _is_markdown(head) or choose_separator(head, source) != NO_SEPARATOR
 
@@ -187,14 +187,14 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     rows: list[NumberedCells] = []
     broken: DataError | None = None
     try:
-        for row in _cells(head, separator, source, head):
+        for row in _cells(head, separator, source, head=head):
             rows.append(row)
-    except DataError as error:  # a row is broken, or goes on after the sample
+    except DataError as error:  # a row is broken, or goes on below the last line of `head`
         broken = error
     if len(head) == _HEAD_LINES and len(rows) > 1:
-        del rows[-1]  # it may go on after the sample
+        del rows[-1]  # it may go on below the last line of `head`
     rows = _without_titles(rows)[:SAMPLE_ROWS]
-    if not rows:
+    if not rows:  # otherwise the rows before a broken one decide
         return _Fit(separator, [], error=broken)
     _, first = rows[0]
     has_names = len(first) > 1 and any(map(names.is_known, first))
@@ -404,7 +404,7 @@ def _even_rows(
 ) -> Iterator[NumberedCells]:
     """Yield each row with one cell per column; empty cells at its end are added or cut.
 
-    Raise DataError for a row with more cells that are not empty.
+    Raise DataError for a row in which a cell beyond the last column is not empty.
     """
     for number, cells in rows:
         if len(cells) != n_columns:

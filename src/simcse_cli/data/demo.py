@@ -38,7 +38,7 @@ _MAX_TRIES = 10_000
 def demo_folder(progress: Progress) -> Path:
     """Return the folder of the generated corpus in the user's cache, written on first use."""
     folder = default_cache_dir() / f"demo-{__version__}"
-    if not (folder / "sentences.txt").exists():
+    if not (folder / "sentences.txt").exists():  # it is written last
         progress.info(f"writing the generated demo corpus to {folder}")
         write_demo_corpus(build_demo_corpus(DemoSizes(), seed=42), folder, force=True)
     return folder

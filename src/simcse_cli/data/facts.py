@@ -97,13 +97,15 @@ class ColumnFacts:
 
     @property
     def can_hold_scores(self) -> bool:
-        """Tell whether the column may hold scores: it has numbers only, or no labels."""
+        """Tell whether the column may hold scores; only labels in words rule it out."""
         return self.are_numbers or self.kind is not Kind.LABEL
 
     @property
     def are_few_whole_numbers(self) -> bool:
+        """Tell whether a column of scores has at most 20 distinct values, all of them whole."""
         if len(self.values) > _MOST_CLASSES:
             return False
+        # All values of such a column are numbers, so ``None`` only matters to the type checker.
         numbers = map(to_number, self.values)
         return all(number is None or number % 1 == 0 for number in numbers)
 

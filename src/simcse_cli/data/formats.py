@@ -467,7 +467,8 @@ def parquet_rows(
             n_to_skip -= n_skipped
             part = Table.from_batches([batch.slice(n_skipped)])
             is_nested = any(map(types.is_nested, part.schema.types))
-            # In a table with structs, lists of objects become columns, too, whatever else is read.
+            # If the file has structs, lists of objects become columns, too, even where no struct
+            # is read.
             if not (has_structs and is_nested):
                 yield from part.to_pylist()
                 continue
@@ -519,7 +520,7 @@ def _saved_rows(source: str, folder: str, split: str) -> Iterator[dict[str, Any]
     """
     import datasets  # see _hub_rows
 
-    # Only a dataset that was saved with several splits has their names.
+    # A dataset that was saved as a single split lacks the name of the split, so it is read whole.
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:

@@ -47,7 +47,8 @@ class Given:
         roles: the roles that ``option`` takes in this command.
         option: the option that names the columns.
         template: the columns that a text is made of, if there are several.
-        beside: columns that are read for something else than texts, such as ids.
+        beside: columns that are read for something else than texts, such as ids; each is None if
+            the user did not name it.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
     """
@@ -101,7 +102,7 @@ class Given:
 
         ``column`` is ``NAME``, ``text=NAME`` or ``anchor=NAME``. ``text`` is the template, which
         may name several columns. ``beside`` are columns that are read for something else, such as
-        ids.
+        ids; None stands for one that the user did not name.
         """
         if self.keep_labels:
             raise UsageError("has no use for single texts, only for pairs", option="--keep-label")

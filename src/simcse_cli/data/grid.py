@@ -118,7 +118,7 @@ class Grid:
 
             # A row may have other columns than the first.
             take = take_by_name
-            if choose_columns is not None and not row.keys() >= wanted:
+            if choose_columns is not None and not (row.keys() >= wanted):
                 row_grid = Grid.of_records(self.place(number), [(number, row)])
                 take = _taker(row_grid.names_at(choose_columns(row_grid)))
             try:

@@ -96,6 +96,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     are_known = labels.keys() >= set(map(str.lower, label.values))
     if not are_known:
         raise _which_are_pairs(facts, label, found)
+    # ``label.values`` leaves out missing labels, which mark no pairs.
     return replace(roles, labels=labels | _NO_LABELS)
 
 
@@ -157,9 +158,10 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
-    # The rows of a label can be kept, but those of a score only if it has no more than two values.
+    # Offer to keep the rows of one value, except for scores of more than two values.
     choices = []
-    if judge.kind is Kind.LABEL or len(values) <= 2 or not are_numbers:
+    are_scores = are_numbers and judge.kind is not Kind.LABEL
+    if not are_scores or len(values) <= 2:
         for value in values[:_MOST_VALUES]:
             meaning = f"keep label {show.shorten(value, 20)}"
             choices.append(Choice({**_side_columns(found), "label": judge}, meaning, keeps=value))

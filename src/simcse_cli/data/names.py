@@ -108,7 +108,7 @@ def is_known(name: str) -> bool:
 
 
 def is_usual(name: str, role: str) -> bool:
-    """Tell whether a column of a role has a usual name for it.
+    """Tell whether a name is usual for a column of a role.
 
     Example:
         >>> is_usual("sentence", "text"), is_usual("label", "text"), is_usual("label", "score")

@@ -75,8 +75,8 @@ def read_texts(
 ) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
-    The ids are those of ``id_column``, by default of a column ``id`` or ``_id``. Without such a
-    column they are line numbers from 1.
+    The ids are those of ``id_column``. If it is None, they are those of a column ``id`` or ``_id``
+    of a single file; otherwise they are line numbers from 1.
     """
     files = FileSet.find(str(source), given)
     if len(files.files) > 1:

@@ -139,12 +139,12 @@ def _labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     elif {"left", "right"} <= named.keys():
         found = find_sides(facts, Job.LABELLED, named)
     else:
-        return _found_labelled_columns(facts, named)
+        return _find_labelled_columns(facts, named)
     found["label"] = [find_label(facts, found, named)]
     return found
 
 
-def _found_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of pairs with classes, or of single texts with classes.
 
     A table holds pairs if its columns have strong names for both sides or names that go together,

@@ -131,6 +131,7 @@ def match_key(text: str) -> str:
         plain = unicodedata.normalize("NFKC", text).casefold()
         plain = _DASH.sub("-", plain).replace("⁄", "/")
     key = _without_marks(plain)
+    # Most texts have no mark to keep. When the others are split, every second part is such a mark.
     may_have_signs = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
     if may_have_signs or "+" in plain or "#" in plain:
         parts = _SIGNS.split(plain)

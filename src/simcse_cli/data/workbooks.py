@@ -117,6 +117,7 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
     links_part = "xl/_rels/workbook.xml.rels"
     if not {"xl/workbook.xml", links_part} <= parts:
         return {}
+    # A target is an absolute path or relative to ``xl``; names of parts have no slash in front.
     targets: dict[str | None, str] = {}
     for link in ElementTree.fromstring(book.read(links_part)):
         targets[link.get("Id")] = join("/xl", link.get("Target", ""))[1:]
@@ -129,9 +130,9 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _last_place(content: IO[bytes]) -> tuple[str, int]:
-    """Return the last column and the number of the last row with content.
+    """Return the letters of the last column and the number of the last row that have content.
 
-    The column is "" if none is behind Z.
+    The letters are "" if no column behind Z has content.
     """
     column = ""
     row = 0

@@ -70,7 +70,7 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    # Some options read the input more than once. The error that refuses a stream names the option.
+    # ``again`` is the option that reads the input more than once; the error for a stream names it.
     again = cut_by
     if options.id_column is not None and is_stream(source):
         again = "--id-column"  # reads all ids first, to check that they differ
@@ -134,7 +134,7 @@ def _encode_one(
             processes.require_alike(shared_facts)
             group = ProcessGroup(rank, n_processes, distributed.barrier)
         else:
-            processes.tell_if_alone(progress)
+            processes.tell_if_alone(progress)  # `accelerate launch` may have started only one
         writer.write(target, sentences, progress, group=group)
         writer.encode.model.warn_unread(progress)
 
@@ -212,7 +212,7 @@ def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
     """Encode the input on Ray into shards of the output, join them, and remove them."""
-    # The output is held while its shards are written; `merge_shards` holds it again to join them.
+    # The output is locked while its shards are written; `merge_shards` locks it again to join them.
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
         outputs = []
@@ -222,7 +222,7 @@ def _encode_shards(
             if not may_exist and (shard.exists() or is_unfinished(shard)):
                 raise left_unfinished(shard)
             outputs.append((str(shard), part))
-        marker = output.with_name(f".{output.name}.lock")  # exists while the output is held
+        marker = output.with_name(f".{output.name}.lock")  # exists while the output is locked
         encode_on_ray(files, outputs, marker, options, progress)
         inputs.require_unchanged()
     for shard in merge_shards(output, source=None, force=options.force, progress=progress):
@@ -329,4 +329,4 @@ def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
             "need two names with --pairs, as in question1,question2", option="--column"
         )
     given = Given.of(options, names, roles=PAIR, progress=progress)
-    return replace(given, beside=(options.id_column,))
+    return replace(given, beside=(options.id_column,))  # read for ids, not for texts

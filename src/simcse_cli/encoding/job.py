@@ -45,7 +45,7 @@ class EncodeJob:
         number = -1
         for number, texts in enumerate(windows(self.texts, sink.window)):
             if number % sink.group.n_processes != sink.group.rank:
-                task.advance(len(texts))
+                task.advance(len(texts))  # another process encodes them
             elif sink.needs(texts):
                 inner = InsideTask(task)
                 sink.append(texts, self.encode(texts, progress=inner))

@@ -183,8 +183,9 @@ def _command_of(piece: Path, output: Path) -> str:
     with suppress(DataError):  # without its side file, the command names no settings
         side = read_json(side_file(piece), dict[str, Any])
     words = ["simcse", "encode", str(side.get("input", "INPUT")), "-o", str(output)]
-    words += words_of(EncodeOptions, side, filter(settings_of(EncodeOptions).__contains__, side))
-    if "postprocess_sha256" in side:
+    settings = settings_of(EncodeOptions)
+    words += words_of(EncodeOptions, side, [key for key in side if key in settings])
+    if "postprocess_sha256" in side:  # the name of the file is not recorded
         words += ["--postprocess", "FILE"]
     return shlex.join(words)
 

@@ -28,17 +28,17 @@ def claim_folder(
 ) -> None:
     """Create a folder of parts, or check one that exists.
 
-    A part whose name gives another number of parts than ``n_parts`` is of another input. It raises
-    an error, or is removed with ``--force``. ``own_names`` are the parts that this job will write.
-    If one of them exists, that is an error without ``--resume`` or ``--force``. No part may be one
-    of the inputs.
+    A part whose name gives another number of parts than ``n_parts`` is of another input. Such a
+    part is an error, or with ``--force`` it is removed. ``own_names`` are the parts that this job
+    will write. If one of them exists, that is an error without ``--resume`` or ``--force``. No part
+    may be one of the inputs.
     """
     removers = _removers_by_name(folder)
     for name in filter(PART.fullmatch, removers):
         inputs.require_apart(f"{folder.rstrip('/')}/{name}")
     for name, remove in removers.items():
-        part_name = PART.fullmatch(name)
-        is_of_other_input = part_name is not None and int(part_name["of"]) != n_parts
+        match = PART.fullmatch(name)
+        is_of_other_input = match is not None and int(match["of"]) != n_parts
         if is_of_other_input and not options.force:
             raise OutputError(
                 f"{folder} holds {name}, a part of another input: this one is cut into {n_parts} "

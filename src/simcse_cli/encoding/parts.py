@@ -76,7 +76,7 @@ def count_windows(n_rows: int) -> int:
 
 
 def cut(n_rows: int, n_parts: int) -> list[Part]:
-    """Cut an input into parts of whole windows; their sizes differ by one window at most.
+    """Cut an input into parts of whole windows; parts differ in size by one window at most.
 
     Example:
         >>> [(part.start, part.stop) for part in cut(20_000, 2)]

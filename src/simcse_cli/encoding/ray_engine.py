@@ -81,7 +81,7 @@ class _Worker:
         part = Part(**row["part"])
         progress = SilentProgress()
         answer = {"n_rows": part.n_rows, "n_blank": 0, "warning": "", "error": "", "hint": ""}
-        self.files.blank.clear()
+        self.files.blank.clear()  # it counts empty texts, here those of this part
         try:
             encode_part(self._writer, row["output"], part, progress)
         except SimcseError as error:

@@ -96,7 +96,7 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 def _made_otherwise(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> DataError:
-    """Return the error for vectors of the same model with another pooler, width or other weights.
+    """Return the error for vectors of the same model with another pooler or width or other weights.
 
     ``info`` holds the width as ``truncate_dim`` unless it is the full width of the model.
     """
@@ -130,6 +130,7 @@ def index_checksum(path: Path | str) -> str | None:
     files = index_files(path)
     if not all(map(Path.is_file, files)):
         return None
+    # For a damaged file, ``foreign_format`` raises DataError, and the result is None.
     with suppress(DataError), foreign_format(path, "a search index"):
         info, _ = _read_tensors(files)
         return info["sha256"]
@@ -150,7 +151,8 @@ class _UnitBlocks:
         rows = self.vectors[block]
         if self._are_units:
             return np.require(rows, np.float32, "W")  # writable, as PyTorch wants it
-        return unit_rows(rows, np.float32, numbers=range(len(self.vectors))[block])
+        row_numbers = range(len(self.vectors))[block]  # for the error about a row
+        return unit_rows(rows, np.float32, numbers=row_numbers)
 
 
 class ExactSearcher:
@@ -266,7 +268,7 @@ class FaissSearcher:
     def mapped(cls, path: Path) -> Self:
         """Open an index file without reading it into memory; the caller has checked its digest."""
         faiss = _import_faiss()
-        mapping_flag = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # missing before FAISS 1.11
+        mapping_flag = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # 0 reads it all (before 1.11)
         return cls(faiss.read_index(str(path), mapping_flag))
 
     def write(self, path: Path) -> None:
@@ -388,7 +390,7 @@ class SearchIndex:
                 raise DataError(f"{file} is a pipe or a device, need a file", hint=hint)
         with foreign_format(path, "a search index", hint=hint):
             info, tensors = _read_tensors(files)
-            del info["sha256"]
+            del info["sha256"]  # the rest is the record that ``save`` was given
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
             ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
             searcher = _open_searcher(files, tensors)
@@ -526,7 +528,8 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
         candidates = _candidates_of_groups(scores, lowest, k, group_size)
         if len(candidates[0]) <= 16 * k * n_rows:
             return candidates
-    # There are too few columns for groups, or the groups gave too many candidates.
+    # There are too few columns for groups, or the groups gave too many candidates. So take the
+    # k largest entries of each row, or all if there are fewer.
     if n_columns > k:
         columns = np.argpartition(scores, -k, axis=1)[:, -k:]
     else:
@@ -560,8 +563,8 @@ def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[
     n_groups, size = groups.shape[1:]
     # Row and number of each group that reaches the bound.
     rows, numbers = np.divmod(np.flatnonzero(maxima >= bound[:, None]), n_groups)
-    # For each entry of these groups that reaches it: the position of its group in ``rows`` and
-    # ``numbers``, and its offset in the group.
+    # For each entry of these groups that reaches the bound: the position of its group in ``rows``
+    # and ``numbers``, and its offset in the group.
     do_reach = groups[rows, numbers] >= bound[rows, None]
     positions, offsets = np.divmod(np.flatnonzero(do_reach), size)
     return rows[positions], numbers[positions] * size + offsets

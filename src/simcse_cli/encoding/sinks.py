@@ -116,7 +116,7 @@ class PairsSink(_PlainSink):
 
 @dataclass
 class VectorSink:
-    """Write one vector per text into a file: row i is text i.
+    """Write one vector per text into a file: row i is of text i.
 
     Nothing is created before the first window is encoded. Only on the first process does ``finish``
     return the number of rows; on the others it returns 0.
@@ -248,7 +248,7 @@ class VectorSink:
                 texts.unlink()
                 if complete != raw:  # else the raw file itself has become the output
                     raw.unlink()
-            sync(complete)  # if it is the partial file, it lies outside the folder
+            sync(complete)  # ``publish`` syncs only the folder, where the partial file is not
             check_output(self.output, force=self.force)
             first.finish(complete)
             publish(complete, self.output, folder)

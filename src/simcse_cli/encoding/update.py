@@ -48,7 +48,7 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         )
 
     _require_same_settings(output, side, settings)
-    for key in ("n_rows", "dim"):
+    for key in ("n_rows", "dim"):  # raise DataError unless they are whole numbers
         checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
     return side
 
@@ -142,7 +142,7 @@ class Update:
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
-        # Earlier rows that are gone from the input follow. If the output holds no texts, the texts
+        # Earlier rows that are gone from the input come last. If the output holds no texts, those
         # of these rows come from the earlier index, since the new index needs them.
         if gone and not drops_gone:
             gone_texts = earlier.gone_texts

@@ -64,8 +64,8 @@ def may_replace_index(output: Path, options: EncodeOptions) -> bool:
     """Tell whether an existing index may be replaced.
 
     With ``force``, any index may. So may any index if the output is unfinished, since the
-    interrupted run may have written it. Otherwise, it must be the index that the side file of the
-    output names. A file there that is no index is the user's.
+    interrupted run may have written it. Otherwise, the side file of the output must name this
+    index; if the file is no index after all, it is the user's and may not be replaced.
     """
     if options.force or is_unfinished(output):
         return True
@@ -101,7 +101,7 @@ def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int 
         companions.append(ids_file)
     if options.index is not None:
         companions += index_files(options.index)
-    # Beside an output that has no side file and is not unfinished, a file of ids is the user's.
+    # Without a side file and without unfinished work, a file of ids is the user's: raise an error.
     if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
         check_output(ids_file, force=options.force)
     return Output(
@@ -146,14 +146,15 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences, and return their number.
 
-        The caller holds the output, a context manager, unless nobody else can write to it. ``part``
-        tells which rows of the input the sentences are; None stands for all rows. ``group`` are the
-        processes that write the output together; all but the first may return 0.
+        The caller must have entered the context of ``output``, which locks it, unless nobody else
+        can write there. ``part`` tells which rows of the input the sentences are; None stands for
+        all rows. ``group`` are the processes that write the output together; all but the first may
+        return 0.
         """
         options = self.options
         if group.rank > 0:  # the first process tells the progress of all
             progress = SILENT
-        finish_killed(output.path, group)
+        finish_killed(output.path, group)  # if a killed run left a complete output
         if options.update and output.path.exists():
             return self._update(output, progress)
         is_finished = output.path.exists() and not is_unfinished(output.path)
@@ -198,7 +199,7 @@ class VectorWriter:
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
         """Return the sink for the vectors, which writes the files beside them at the end."""
         options = self.options
-        self._replaces_index = may_replace_index(output.path, options)
+        self._replaces_index = may_replace_index(output.path, options)  # see ``__init__``
         return VectorSink(
             output.path,
             self.encode.dim,
@@ -238,6 +239,7 @@ class VectorWriter:
         side_path = side_file(path)
         side: Any = read_json(side_path) if side_path.is_file() else None
         source = self.files.source
+        # A stream has nothing to compare; a data set of the Hub has its name (see ``facts``).
         if not self.files.is_stored and guess_format(source) is not FileFormat.HUB:
             raise OutputError(
                 f"{path} exists already, and what comes from {source} may differ from its input",
@@ -254,6 +256,7 @@ class VectorWriter:
             hint = "write all again with --force"
             for file in index_files(index):
                 require_file(file, hint=hint)
+            # Side files of simcse 1.0.0 have no checksum of the index.
             if "index_sha256" in side and not _is_as_recorded(index, side):
                 raise OutputError(
                     f"{index} is not the index that {path} was written with", hint=hint
@@ -271,12 +274,13 @@ class VectorWriter:
     ) -> None:
         """Write the search index, the side file, and the ids if the output has no room for them.
 
-        ``rows`` and ``texts`` are those of the whole output. All but the index go to ``folder``.
+        ``rows`` and ``texts`` are those of the whole output. The side file and the ids go to
+        ``folder``, the index to its own place.
         """
         index = self.options.index
         ids_file = None if self.options.id_column is None else names_file(output.path)
         if index is not None or ids_file is not None:
-            # The texts are read more than once below.
+            # The texts are read more than once below. ``of`` returns packed texts as they are.
             texts = PackedTexts.of(texts)
         digest = RowDigest()
         digest.add(rows, texts if vector_file(output.path) in WITH_TEXT else None)
@@ -299,7 +303,7 @@ class VectorWriter:
         model = self.encode.model
         ids = None
         if self.options.id_column is not None:
-            ids = list(map(cell_text, self._ids(output, None) or ()))
+            ids = list(map(cell_text, self._ids(output, part=None) or ()))
         search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
         return search_index.save(index, force=self._replaces_index)
 
@@ -343,7 +347,7 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
         not_comparable.add("precision")
-    # Entries in FACTS are no settings, so one that only the side file has is not compared.
+    # Compare all of ``facts``, and the settings in the side file: its entries outside FACTS.
     settings = [key for key in side if key not in FACTS]
     for key in compared_keys(settings, facts):
         value = facts.get(key)

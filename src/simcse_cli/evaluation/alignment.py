@@ -30,16 +30,16 @@ def alignment(left: AnyFloats, right: AnyFloats) -> float:
 
 
 def is_positive(gold: AnyFloats) -> Booleans:
-    """Return a mask of the positive pairs, which are rated above 4 of 5, or 80% of another scale.
+    """Return a mask of the positive pairs, which are rated above 80% of the scale.
 
-    Source: Gao et al. 2021, section 3, for 0 to 5.
+    Source: Gao et al. 2021, section 3: above 4 on the scale from 0 to 5.
     """
     low, high = rating_scale(gold)
     return np.asarray(gold > low + POSITIVE_SHARE * (high - low))
 
 
 def rating_scale(gold: AnyFloats) -> tuple[float, float]:
-    """Return the lower and the upper end of the scale that some ratings use.
+    """Return the lower and the upper end of the scale that the ratings ``gold`` seem to use.
 
     The lower end is 0, or the lowest rating if that is below 0. The upper end is the first of 1, 5,
     10 and 100 that no rating exceeds, or the highest rating if it exceeds 100.

@@ -102,9 +102,9 @@ def _centred_values(values: Floats) -> Centred:
 
 
 def _centred_ranks(values: Floats) -> Centred:
-    """Return a function from counts to the ranks in each resample, less their mean (n + 1) / 2.
+    """Return a function that takes counts, and returns the ranks in each resample less their mean.
 
-    Equal values share the mean of their ranks.
+    The mean of n ranks is (n + 1) / 2. Equal values share the mean of their ranks.
     """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     # `order` sorts the values; in that order, group g of equal values begins at starts[g].
@@ -139,8 +139,8 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
 def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
     """Return the result with the intervals of its tasks and of their plain mean.
 
-    ``resampled`` are the scores ``(R,)`` of each task that has a score. The tasks are drawn
-    independently, so the mean of their resamples is a resample of their mean.
+    ``resampled`` maps each task that has a score to its resampled scores ``(R,)``. The tasks are
+    drawn independently, so the mean of their resamples is a resample of their mean.
     """
     if not resampled:
         return result
@@ -163,8 +163,8 @@ def resample_sts(
 ) -> Floats:
     """Return ``(R,)`` scores of one task, whose pairs are drawn with replacement in each stratum.
 
-    ``subsets`` are predicted and gold values ``(n,)``, n at least 2. An interval needs about a
-    thousand resamples.
+    ``subsets`` are the predicted and gold values ``(n,)`` of each subset, n at least 2. An interval
+    needs about a thousand resamples.
     """
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
@@ -309,8 +309,8 @@ class _Differences:
         observed_sides = [side[:, 0] for side in sides]
         seed_variance, seed_freedom = _seed_variance(observed_sides)
         over_seeds = _t_interval(self.observed, seed_variance, seed_freedom)
-        crossed = self._crossed_variance(sides, seed_variance, seed_freedom)
-        over_both = _t_interval(self.observed, *crossed)
+        variance, freedom = self._crossed_variance(sides, seed_variance, seed_freedom)
+        over_both = _t_interval(self.observed, variance, freedom)
         decisive = max(over_seeds, over_both, key=lambda t_interval: t_interval.p_value)
         return replace(
             bootstrap_test,
@@ -350,7 +350,7 @@ class _Differences:
         variance = seed_variance + example_variance
         # Satterthwaite: the degrees of freedom are the squared variance over this denominator.
         denominator = seed_variance**2 / seed_freedom + example_variance**2 / example_freedom
-        if not denominator:
+        if not denominator:  # without variance, any degrees of freedom serve
             return variance, seed_freedom
         return variance, variance**2 / denominator
 
@@ -424,10 +424,10 @@ def paired_bootstrap(
     scored on the same draw, and each system's scores are averaged over its seeds. ``by_seed`` says
     that seed i of both systems is the same.
 
-    The p-value of the bootstrap is twice the smaller of two shares of the resampled differences:
-    those of at most 0, and those of at least 0. The observed data count as one more resample, so
-    the p-value lies in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval needs about a
-    thousand resamples.
+    The p-value of the bootstrap is twice the share of the resampled differences that are at most 0,
+    or that are at least 0, whichever share is smaller. The observed data count as one more
+    resample, so the p-value lies in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval
+    needs about a thousand resamples.
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():

@@ -101,9 +101,9 @@ class EvaluationCache:
                 _tell_of_older_folders(folder, progress)
 
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> Embeddings:
-        """Return the vectors of ``sentences``, ``(N, D)``.
+        """Return the vectors of ``sentences``, ``(N, D)``, from the cache or from ``encode``.
 
-        Every distinct sentence is encoded at most once.
+        ``encode`` gets every distinct sentence once. The vectors' file name begins with ``name``.
         """
         distinct = list(dict.fromkeys(sentences))
         path = self._path(name, distinct, "npz")
@@ -117,7 +117,7 @@ class EvaluationCache:
 
     def _save_vectors(self, path: Path, vectors: Embeddings) -> None:
         with (
-            self._off_on_error(),
+            self._stop_caching_on_error(),
             atomic_path(path, force=True) as file,
             file.open("wb") as stream,
         ):
@@ -143,11 +143,11 @@ class EvaluationCache:
         path = self._path(name, dict(key), "json")
         if path is not None:
             kept = _KeptResult(dict(result), digest_of(dict(result)))
-            with self._off_on_error():
+            with self._stop_caching_on_error():
                 write_json(path, asdict(kept))
 
     @contextmanager
-    def _off_on_error(self) -> Iterator[None]:
+    def _stop_caching_on_error(self) -> Iterator[None]:
         """Warn and stop using the cache if a write in the block fails."""
         try:
             yield
@@ -184,7 +184,7 @@ def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
         return None
     try:
         with foreign_format(path, "kept vectors"), np.load(path, allow_pickle=False) as archive:
-            # The checksum of the zip file tells whether the vectors are damaged.
+            # Reading damaged vectors is an error, since the checksum of the zip file differs.
             vectors: Embeddings = archive["vectors"]
     except DataError:
         return None

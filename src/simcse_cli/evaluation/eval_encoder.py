@@ -64,7 +64,7 @@ class EvalEncoder:
         }
 
     def then(self, fitted: FittedPostProcessor, label: str) -> "EvalEncoder":
-        """Return the encoder followed by a fitted post-processor; ``label`` is its name."""
+        """Return the encoder followed by a fitted post-processor, which ``label`` names."""
         check_encoder(fitted, dim=self.dim, digest=self.digest, place=label)
 
         def encode(sentences: Sequence[str], **options: Any) -> Embeddings:
@@ -109,9 +109,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     fixed: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
         fixed = PrecomputedVectors(options.embeddings, options.sentences)
-    elif options.vectors is None:
-        return open_model(load_for_encoding(options.model, options, progress), options, progress)
-    else:
+    elif options.vectors is not None:
         words = WordVectors(options.vectors, progress=progress)
         if options.bilstm is not None:
             fixed = BiLstmMax(options.bilstm, words)
@@ -119,9 +117,11 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
             fixed = WordAverage(words, read_word_frequencies(options.sif_counts))
         else:
             fixed = WordAverage(words)
+    else:
+        return open_model(load_for_encoding(options.model, options, progress), options, progress)
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
-    # Fixed vectors have no pooler, which tables show as a dash.
+    # Only models have a pooler; for other encoders, tables show a dash.
     return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
 
 

@@ -111,7 +111,8 @@ def file_examples(path: Path | str) -> list[Example]:
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts() if text.strip()]
     else:
-        # Job.LINT accepts unclear columns, but Job.TEXTS raises an error that shows the choices.
+        # Job.LINT accepts unclear columns. With Job.TEXTS, the table raises an error that shows the
+        # choices, unless it is empty.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
     if not examples:
@@ -122,7 +123,10 @@ def file_examples(path: Path | str) -> list[Example]:
 def sample_examples(
     examples: Sequence[Example], n_examples: int | None, seed: int
 ) -> list[Example]:
-    """Return at most ``n_examples`` examples, drawn without replacement and kept in order."""
+    """Return ``n_examples`` examples, drawn without replacement and kept in order.
+
+    All are returned if there are not more, or if ``n_examples`` is None.
+    """
     if n_examples is None or n_examples >= len(examples):
         return list(examples)
     rows = np.random.default_rng(seed).choice(len(examples), n_examples, replace=False)
@@ -192,7 +196,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
             raise UsageError(what, option="--postprocess")
         reason = f"{path} is fitted already: leave this out"
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
-        return PostprocessPlan(path.name, path)
+        return PostprocessPlan(label=path.name, saved=path)
 
     # The files of the fit are checked now, long before they are used.
     if options.fit is None:

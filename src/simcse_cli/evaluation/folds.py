@@ -90,7 +90,10 @@ def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
 
 
 def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[RowIndices]:
-    """Yield one permutation of the training rows per epoch, for the ``stream`` of a split."""
+    """Yield for each epoch a permutation of the positions of the training rows, without end.
+
+    ``stream`` is that of the split's `FitRows`: the number of training rows, and ``n_drawn``.
+    """
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)
     # Repeat the draw of the split, so that the orders come from the same generator after it.

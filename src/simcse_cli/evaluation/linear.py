@@ -178,7 +178,7 @@ def fit_linear(
     n_classes: int,
     task: ProgressTask,
 ) -> Fits:
-    """Train a softmax regression for every split and penalty, and keep its best weights on dev.
+    """Train a softmax regression for every split and penalty; return each at its best dev accuracy.
 
     ``design`` holds features ``(N, D)``, with a constant as the last. ``penalties`` ``(F, R)`` are
     R weight decays for each of F splits; the weights times their decay are added to the gradient of
@@ -241,14 +241,15 @@ class _Cohort:
                 for batch in torch.split(torch.from_numpy(next(orders)), settings.batch_size):
                     self._step(self._rows[:, batch])
             epoch += settings.epoch_size
-            task.advance(self._judge())
+            n_stopped = self._judge()
+            task.advance(n_stopped)
         task.advance(int(self._is_running().sum()))  # the models that stop at the last epoch
 
     def _step(self, rows: Tensor) -> None:
         """Train all models on one batch.
 
-        ``rows`` is ``(F, B)``: for each of the F splits, the numbers of its B examples. Each split
-        has R models, one for each penalty, and each model has K classes.
+        ``rows`` is ``(F, B)``: for each of the F splits, the rows of its B examples in ``design``.
+        Each split has R models, one for each penalty, and each model has K classes.
         """
         n_splits, n_rows = rows.shape
         inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)

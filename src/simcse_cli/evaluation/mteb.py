@@ -149,10 +149,10 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Return for each category its mean score and how many tasks and scores it has, and the totals.
+    """Return the mean score of each category, its numbers of tasks and of scores, and their totals.
 
-    ``categories`` and ``scores`` have the names of the tasks as keys. The categories of the papers
-    come first, in the order of their tables.
+    ``categories`` and ``scores`` map the name of a task to its category and its score. The
+    categories of the papers come first, in the order of their tables.
     """
     scores_of_category: dict[str, list[float | None]] = {}
     for task, score in scores.items():

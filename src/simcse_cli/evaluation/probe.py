@@ -119,7 +119,7 @@ def run_probe(
         tried = fit(splits, np.tile(settings.penalties, (len(splits), 1)))
         # The means over the inner folds of each outer split, (outer splits, penalties).
         dev_means = tried.dev_accuracy.reshape(len(outer), -1, n_penalties).mean(axis=1)
-        choices = choose_penalties(dev_means)
+        choices = choose_penalties(dev_means)  # a column of dev_means for each outer split
         if dev_rows is None:
             penalties = np.array(settings.penalties)[choices][:, None]
             final_splits = [holdout_split(fold.train, HOLDOUT_SHARE, seed=seed) for fold in outer]

@@ -87,7 +87,7 @@ def fit_regressor(
     n_features = design.shape[1] - 1  # the last column is the constant
     weights = linear.initial_weights(n_features, N_GRADES, seed=REGRESSOR_SEED)
     optimizer = linear.Adam(weights)
-    n_drawn = 0  # the splits are given, so none was drawn from the random generator before
+    n_drawn = 0  # the splits are given: no rows were permuted to draw them
     orders = epoch_orders((len(design), n_drawn), seed=REGRESSOR_SEED)
 
     # Train until the dev correlation no longer rises.

@@ -116,7 +116,8 @@ def _all_seeds(
     for note in notes:
         progress.warn(note)
 
-    mean, deviation = _mean_and_deviation([_with_none_at(each, without_mean) for each in payloads])
+    to_average = [_with_none_at(each, without_mean) for each in payloads]
+    mean, deviation = _json_mean_and_deviation(to_average)
     mean["missing"] |= {task: f"in {', '.join(seeds)}" for task, seeds in seeds_lacking.items()}
     names = {"model": folder, "seeds": list(outcomes)}
     payload = {**mean, **names, "deviation": deviation, "runs": payloads}
@@ -150,7 +151,7 @@ def _with_none_at(values: Mapping[str, Any], keys: Collection[str]) -> dict[str,
     return {key: None if key in keys else value for key, value in values.items()}
 
 
-def _mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
+def _json_mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
     Objects are averaged key by key. Equal values of any kind have that value as their mean. If
@@ -185,7 +186,7 @@ def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
     for key in values[0]:
         if key in _OF_ONE_RUN or not all(key in value for value in values):
             continue
-        mean, deviation = _mean_and_deviation([value[key] for value in values])
+        mean, deviation = _json_mean_and_deviation([value[key] for value in values])
         if mean is not _DIFFERENT:
             means[key] = mean
         if deviation not in (None, {}):
@@ -231,15 +232,15 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
 
     # The first two cells say what a row is about. A row that some seeds lack has no mean.
     first_key, second_key = (column.key for column in relabelled[:2])
-    same_rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    rows_by_cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for report in reports:
         for row in report.rows:
-            same_rows.setdefault((row[first_key], row[second_key]), []).append(row)
+            rows_by_cells.setdefault((row[first_key], row[second_key]), []).append(row)
     rows = []
-    for (name, _), same_row in same_rows.items():
-        if len(same_row) == len(reports):
+    for (name, _), seed_rows in rows_by_cells.items():
+        if len(seed_rows) == len(reports):
             # The first cell gets the name of the row, not that of a mean over seeds.
-            mean, _ = mean_rows(same_row, relabelled, "")
+            mean, _ = mean_rows(seed_rows, relabelled, "")
             rows.append(mean | {first_key: name})
     title = first.title
     if len(runs) > 1:

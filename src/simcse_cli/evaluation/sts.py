@@ -79,7 +79,7 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    """Return the setting of the protocol, with the parts replaced that the user gave as options."""
+    """Return the setting of the protocol; parts that the user gave as options replace its own."""
     setting = STS_SETTINGS[options.protocol]
     if options.metric is not None:
         setting = replace(setting, metrics=(options.metric,))
@@ -99,7 +99,7 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
 
 @dataclass(frozen=True)
 class StsSuite:
-    """The names of the tasks to score: those of a SentEval folder, and the user's own pairs."""
+    """The tasks to score, by name: those of a SentEval folder, and the user's own pairs."""
 
     data_dir: Path | str | None
     tasks: Sequence[str] = STS_TASKS

@@ -183,7 +183,7 @@ def evaluate_transfer(
     the number of outer folds from the protocol. A second call with the same ``cache`` only does
     what is missing.
     """
-    cache = cache or EvaluationCache(None, "")
+    cache = cache or EvaluationCache(None, "")  # without a folder, nothing is kept
     missing = suite.missing(progress)
 
     # Score the tasks that have their files.
@@ -246,8 +246,8 @@ def _check_class_sizes(
     if smallest >= n_folds + n_beside:
         return
 
-    # The fast protocol has fewer folds, so a class needs fewer examples. But it may train on only
-    # four of its five folds, and these must hold enough examples.
+    # The fast protocol has fewer folds, so a class needs fewer examples. If the outer splits are
+    # folds too (``n_beside``), it trains on only four of five, which must hold enough examples.
     hint = "use more data"
     fewer = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
     n_training = 0.8 * len(rows) if n_beside else len(rows)

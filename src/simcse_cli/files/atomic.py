@@ -78,7 +78,7 @@ def _is_special(path: Path) -> bool:
         mode = path.stat().st_mode
     except OSError:
         return False
-    # /dev/stdout is a link, which may lead to a regular file.
+    # /dev/stdout is a link, which is special even if it leads to a regular file.
     is_regular = stat.S_ISREG(mode) and path.parent != Path("/dev")
     return not (is_regular or stat.S_ISDIR(mode))
 

@@ -30,7 +30,7 @@ def require_file(path: Path | str, *, hint: str | None = None) -> Path:
         if path.is_dir():
             raise DataError(f"{path} is a folder, need a file", hint=hint)
         if not path.exists():
-            raise DataError(f"{path} does not exist", hint=hint or _near(path))
+            raise DataError(f"{path} does not exist", hint=hint or _hint_at_similar(path))
         if not os.access(path, os.R_OK):
             raise DataError(f"{path} cannot be read (permission denied)", hint=hint)
         if path.is_file() and path.stat().st_size == 0:
@@ -52,11 +52,11 @@ def require_present(source: Path | str, *, hint: str | None = None) -> None:
         require_file(text, hint=hint)  # raises the error
 
 
-def _near(path: Path) -> str | None:
+def _hint_at_similar(path: Path) -> str | None:
     """Return a hint at a file beside ``path`` with a similar name, or None if there is none."""
     with suppress(OSError):
         names = [file.name for file in islice(path.parent.iterdir(), 1000)]
-        for near in get_close_matches(path.name, names, 1, cutoff=0.8):
+        for near in get_close_matches(path.name, names, n=1, cutoff=0.8):
             return f"did you mean {path.with_name(near)}?"
     return None
 
@@ -73,7 +73,7 @@ def is_remote(path: Path | str) -> bool:
 
 def local_path(path: Path | str) -> Path | str:
     """Return the path in an address ``file://``; other paths and addresses as they are."""
-    # A Path keeps one of the two slashes before the path.
+    # ``Path("file:///a")`` is ``file:/a``, so only one slash is looked for.
     return type(path)(file_system(path)[1]) if str(path).startswith("file:/") else path
 
 

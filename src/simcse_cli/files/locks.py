@@ -107,7 +107,7 @@ def _lock(path: Path, target: Path) -> int:
                 continue
             # The lock is held now. If recording its holder fails, its file must be removed, too;
             # ``remove_locked`` also closes it.
-            clean_up.pop_all()
+            clean_up.pop_all()  # drops ``os.close``
             clean_up.callback(remove_locked, path, lock)
             _record_holder(lock)
             clean_up.pop_all()  # the lock is kept

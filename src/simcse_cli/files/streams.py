@@ -91,7 +91,8 @@ def _decoded_lines(
 
     Whole blocks are decoded, which is fast. Only for an error message are lines decoded one by one.
     """
-    # Look at the first block, and put it back.
+    # Look at the first block, and put it back. In a wide encoding, a byte 10 may be no line end, so
+    # such a text is converted.
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
@@ -201,7 +202,7 @@ def is_utf16(start: bytes) -> bool:
 
 
 def is_wide(encoding: str) -> bool:
-    """Tell whether every letter has several bytes, as in UTF-16: a byte 10 may be part of one."""
+    """Tell whether every letter has several bytes, as in UTF-16; a byte 10 may be in a letter."""
     return b"\0" in "\n".encode(encoding)
 
 
@@ -254,7 +255,7 @@ def _opened(source: Path | str) -> Iterator[_Stream]:
 
 
 def iter_json_lines(source: Path | str, *, hint: str | None = None) -> Iterator[tuple[int, Any]]:
-    """Yield the line number and the value of each line of a JSON Lines file that is not blank."""
+    """Yield the line number and the value of each line that is not blank in a JSON Lines file."""
     name = "standard input" if str(source) == STDIO else str(source)
     for number, line in enumerate(iter_lines(source), start=1):
         if line.strip():

@@ -16,11 +16,9 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
         C = Z_a^T Z_b / N
         loss = sum_i (1 - C_ii)^2 + redundancy_weight * sum_{i != j} C_ij^2
 
-    The sums are not divided by P or P^2.
-
     The views are ``(N, P)`` projections, already gathered over processes; row i of both is the same
-    sentence. N below 2 raises a ValueError. ``redundancy_weight`` is 0 or more; the paper calls it
-    lambda.
+    sentence. The sums are not divided by P or P^2. N below 2 raises a ValueError.
+    ``redundancy_weight`` is 0 or more; the paper calls it lambda.
 
     Equal views with uncorrelated columns give about 0; views that are constant over the batch give
     P.

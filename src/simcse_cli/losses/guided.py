@@ -32,10 +32,10 @@ def guided_info_nce(
     - positive i with the other positives (block ``pp``).
 
     A logit of row i is removed where the guide's cosine of the same two texts is above
-    ``b_i - margin``; b_i is its cosine of anchor i and positive i. The labelled pair itself always
-    stays. Unlike the source, ``aa`` and ``pp`` never compare a text with itself. ``texts``
-    ``(N, 2 + S)`` number the texts of each row, as in ``info_nce``; if they are given, no text that
-    is known to fit a row is its negative.
+    ``b_i - margin``; b_i is the guide's cosine of anchor i and positive i, the labelled pair of row
+    i, which always stays. Unlike the source, ``aa`` and ``pp`` never compare a text with itself.
+    ``texts`` ``(N, 2 + S)`` number the texts of each row, as in ``info_nce``; if they are given, no
+    text that is known to fit a row is its negative.
 
     Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
     removed, the loss is InfoNCE.
@@ -53,7 +53,7 @@ def guided_info_nce(
     is_own = own_pairs(anchors)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
-    # For each view on the right, the texts that are known to fit a row.
+    # For each view on the right: which of its texts are known to fit a row, ``(N, N)``.
     known: list[Tensor] = []
     if texts is not None:
         known = [equal_pairs(texts)] * 2

@@ -30,7 +30,8 @@ def negative_entropy(logits: Tensor) -> Tensor:
 
     P and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose. The published
     code for RankCSE computes this where its paper has the divergence ``consistency``: the code
-    replaces ln M, which is at most 0, by max(ln M, 1e-7), so the loss no longer depends on M.
+    replaces ln M, which is at most 0, by max(ln M, 1e-7), so the loss no longer depends on the mean
+    distribution M = (P + Q) / 2.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)

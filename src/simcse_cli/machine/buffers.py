@@ -27,8 +27,8 @@ class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
     Threads may share a pool, since they meet only in the operations of a deque, which are atomic.
-    Buffer sizes are powers of two, so that a slightly larger batch fits the same buffers. Pages
-    that are never written to take no memory.
+    Buffer sizes are powers of two, so that a slightly larger batch fits the same buffers. What a
+    tensor leaves unused costs little, since pages that are never written to take no memory.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Lease(np.ndarray):
 
 
 def _aligned(size: int) -> np.ndarray:
-    """Return memory aligned to cache lines, or to huge pages if it has the size of one."""
+    """Return memory aligned to cache lines, or to huge pages if it is as large as one."""
     alignment = _ALIGNMENT
     if size >= _HUGE_PAGE:
         alignment = _HUGE_PAGE

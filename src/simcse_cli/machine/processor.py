@@ -60,8 +60,8 @@ def cpu_kind() -> str:
     Processors of AMD and Intel with the same instructions may need different constants.
 
     Processors of Intel never get the key ``avx512_bf16``: on them, AVX-512 bfloat16 instructions do
-    half of the work of float32 instructions in the same time. Intel processors with these
-    instructions have AMX instead, though not in every virtual machine.
+    half of the work of float32 instructions in the same time. These processors have AMX as well,
+    and so the key ``amx``, except in a virtual machine that hides AMX.
 
     Processors of AMD never get the key ``avx2_intel``: on them, OpenBLAS multiplies float32 faster
     than MKL does and, with AVX2 alone, faster than oneDNN.

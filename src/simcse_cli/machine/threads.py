@@ -46,7 +46,8 @@ def map_on_cores(
             yield from map(function, items)
         return
 
-    # Otherwise the caller is one of the workers: ``results`` computes items while it waits.
+    # Otherwise the caller is one of the workers: ``results`` computes items while it waits. Idle
+    # threads of OpenMP would take cores from the workers, so they are ended first.
     _pause_openmp()
     work = _Work(function, items)
     n_helpers = n_workers - 1
@@ -68,7 +69,7 @@ class _Work(Generic[_Item, _Result]):
     def __init__(self, function: Callable[[_Item], _Result], items: Sequence[_Item]) -> None:
         self._function = function
         self._results: deque[Future[_Result]] = deque(Future() for _ in items)
-        # Each item with its result: whoever takes an item holds its result from then on.
+        # Each item comes with its result, so that the thread that takes it can set the result.
         self._items_left = deque(zip(self._results, items, strict=True))
 
     def results(self) -> Iterator[_Result]:
@@ -147,7 +148,7 @@ def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
 
     def start() -> None:
         torch.set_num_threads(n_threads)
-        _SHARES.enter_for_good()
+        _SHARES.enter_for_good()  # a nested call then stays within the share of this thread
         have_started.wait()
 
     helpers = ThreadPoolExecutor(n_helpers, "simcse-core", initializer=start)
@@ -181,6 +182,7 @@ class _Shares:
         """Return how many threads the caller may use: all, or its share within ``map_on_cores``."""
         with self._lock:
             is_inside = getattr(self._this_thread, "depth", 0) > 0
+            # PyTorch's count of a new thread may be the share that another thread's call has set.
             if self._lent and not is_inside:
                 return self._n_outside
             return torch.get_num_threads()

@@ -110,7 +110,7 @@ def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
     """Return a transformer with the adapter of a folder merged into its weights."""
     adapted = put_adapter(backbone, folder)
     merged: nn.Module = adapted.merge_and_unload()
-    return merged.requires_grad_()
+    return merged.requires_grad_()  # PEFT has frozen the weights
 
 
 def put_adapter(backbone: nn.Module, folder: Path) -> Any:

@@ -37,14 +37,14 @@ class BiLstmMax:
     """InferSent sentence vectors, ``(N, 2 * hidden)`` float32.
 
     Source: Conneau et al. 2017 and facebookresearch/InferSent. A sentence is split at white space
-    and put between the two markers; words without a vector are skipped. Each dimension is the
-    maximum of the BiLSTM's output over the tokens.
+    and put between two words of ``MARKERS``; words without a vector are skipped. Each dimension is
+    the maximum of the BiLSTM's output over the tokens.
 
     In version 1, the zeros of the padding take part in the maximum, so no value is negative. The
     original code pads all but the longest sentences of a batch. Here, every sentence counts as
     padded, so its vector does not depend on the batch.
 
-    It is version 2 if the vectors have that version's markers, else version 1.
+    The model is of version 2 if ``vectors`` has the markers of that version, else of version 1.
 
     Args:
         checkpoint: a state dict with ``enc_lstm.*``; pickles are read with the weights-only loader.

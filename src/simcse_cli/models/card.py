@@ -80,9 +80,9 @@ class CardScore(EvalResult):
 def base_facts(name: str, folder: Path | None) -> _Entries:
     """Return the Hub name, commit, license and language of the model that training started from.
 
-    License and language come from the card in ``folder``, if they are single words: others could
-    bring text of their own into the new card. A language is given only if the model has just one.
-    Facts that are not known are left out.
+    License and language come from the card in ``folder``. Only single words are taken, because
+    anything longer could bring text of a stranger into the new card. A language is given only if
+    the model has just one. Facts that are not known are left out.
     """
     facts: _Entries = {"name": hub_name_of(name)}
     if folder is not None:
@@ -241,10 +241,11 @@ def _results_without(
 
 
 def _replace_index(new_values: _Entries, front: str, place: str) -> str:
-    """Return the metadata ``front`` with the ``model-index`` of ``new_values``, or without one.
+    """Return the metadata ``front`` with the ``model-index`` of ``new_values``.
 
-    Only the text of this key is replaced, so all other text keeps its form. Raise DataError if the
-    edit would lose a YAML comment or change another key.
+    If ``new_values`` has no such entry, that of ``front`` is removed. Only the text of this entry
+    is edited, so all other text keeps its form. Raise DataError if the edit would lose a YAML
+    comment or change another entry.
     """
     start, stop = span_of_key(front, _INDEX)
     text = ""
@@ -271,9 +272,9 @@ def _keys_of(result: _Entries, place: str) -> list[tuple[str, ...]]:
 def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> list[CardScore]:
     """Return the scores of a run's model, computed in float32, from the results of ``eval``.
 
-    Where a task was measured alone and in a suite, the score of the suite counts. The user is told
-    of results that are left out because they are older, have another precision, or come from a
-    regressor.
+    Where a task was measured alone and in a suite, the score of the suite counts. Results of other
+    weights are left out. So are three kinds of results of which the user is told: those whose model
+    digest cannot be compared, those of another precision, and those of a regressor.
     """
     by_key: dict[tuple[str, ...], CardScore] = {}
     paths = sorted((run_dir / RESULTS).glob("*.json"))
@@ -375,7 +376,7 @@ def _transfer_scores(task: TaskResult, settings: Mapping[str, Any]) -> tuple[_Va
 def _template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(str(files("simcse_cli") / "models")),
-        autoescape=select_autoescape(["html"]),  # a card is Markdown
+        autoescape=select_autoescape(["html"]),  # escapes nothing in a card, which is Markdown
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,

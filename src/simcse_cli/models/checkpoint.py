@@ -102,10 +102,7 @@ def _load_tokenizer(source: ModelFiles) -> Any:
 
 
 class NoPooler(nn.Module):
-    """A module in the place of the architecture's own pooler, which some architectures always call.
-
-    It computes nothing.
-    """
+    """A module that computes nothing, for architectures that always call their own pooler."""
 
     def forward(self, *_: Any) -> None:
         return None
@@ -162,7 +159,7 @@ def load_encoder(
     # The parts of the model.
     source = name if isinstance(name, ModelFiles) else find_model(name, progress)
     modules: _Modules | None = None
-    # Without the code of transformers, there is only the packed pass of a CPU, without dropout.
+    # A light model has only the packed pass of a CPU, and its dropout cannot be set.
     if encode_only and target_device.type == "cpu" and dropout is None:
         modules = _load_light(source)
     if modules is None:
@@ -213,7 +210,7 @@ def _build_encoder(
         name=source.name,
         folder=source.folder,
     )
-    if n_added := encoder.template.n_added:  # a text leaves room for its template
+    if n_added := encoder.template.n_added:  # a text must leave room for its template
         room = _most_tokens(modules) - n_added
         encoder.tokens.max_length = min(encoder.tokens.max_length, room)
     if packed_backbone(encoder.backbone) is None:  # a packed form reads no padding
@@ -281,9 +278,9 @@ def _choose_template(
 
 
 def has_original_head(source: ModelFiles) -> bool:
-    """Tell whether the files hold the ``mlp`` of the original SimCSE code.
+    """Tell whether the files hold ``mlp``, the head of the original SimCSE code.
 
-    They do not say whether vectors are taken before this head or behind it.
+    Such files do not say whether vectors are taken before this head or behind it.
     """
     return bool(read_tensors(source.folder, "mlp.dense."))
 
@@ -441,7 +438,7 @@ def _max_length(source: ModelFiles, modules: _Modules) -> int:
     smaller one of the limits in the tokenizer and in the configuration. It never exceeds the number
     of positions.
     """
-    limit = _most_tokens(modules)
+    most = _most_tokens(modules)
     recorded = source.record.max_length
     if recorded is None:
         length = modules.tokenizer.model_max_length
@@ -451,11 +448,11 @@ def _max_length(source: ModelFiles, modules: _Modules) -> int:
                 f"number of at least {SHORTEST}",
                 hint="correct the file, or remove the entry",
             )
-        return int(min(limit, length, NO_LIMIT))
+        return int(min(most, length, NO_LIMIT))
     # Without a table of positions, a recorded length may exceed that of the configuration.
     if _n_positions(modules.backbone) is None:
         return recorded
-    return min(limit, recorded)
+    return min(most, recorded)
 
 
 def _most_tokens(modules: _Modules) -> int:

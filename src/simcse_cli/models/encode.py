@@ -215,7 +215,7 @@ def _dim(model: SentenceEncoder, use: Use) -> int:
 
 
 def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the prompt in use, else a prompt of the model, else an empty text.
+    """Return the prompt of ``use``, else a prompt of the model, else an empty text.
 
     Among the model's prompts, the ``names`` are looked up in order, then the name of its default.
     """
@@ -263,11 +263,12 @@ def encode(
     Returns:
         ``(N, D)`` float32; row i belongs to ``sentences[i]``.
     """
-    # Each distinct text has a number; ``inverse`` holds the number for each sentence.
+    # Each distinct text has a number; ``inverse`` holds the number of each sentence's text.
     numbers: dict[str, int] = {}
     inverse = np.fromiter((numbers.setdefault(s, len(numbers)) for s in sentences), np.int64)
+    distinct = list(numbers)
     prompt = _prompt(model, use)
-    texts = _Texts.read(model, list(numbers), prompt, use.long, max_length)
+    texts = _Texts.read(model, distinct, prompt, use.long, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
@@ -286,19 +287,19 @@ def encode(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), progress.task("encoding", len(numbers)) as task:
+        with torch.inference_mode(), progress.task("encoding", len(distinct)) as task:
             size = batch_tokens or _batch_tokens(model)
             for batch, batch_vectors in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = batch_vectors
                 # Progress counts texts, and a text may have several rows.
-                task.advance(len(batch) * len(numbers) / len(rows))
+                task.advance(len(batch) * len(distinct) / len(rows))
     finally:
         model.train(was_training)
     if shared:  # each process has filled its own rows, and the others are zero
         add_up(vectors)
     if check_finite:
         text_of_row: list[str] = []
-        for text, pieces in zip(numbers, texts.pieces, strict=True):
+        for text, pieces in zip(distinct, texts.pieces, strict=True):
             text_of_row += [text] * len(pieces)
         check_vectors(vectors, text_of_row, model.name)
     return _finished(vectors, texts, model, use, normalize, check_finite)[inverse]
@@ -381,17 +382,19 @@ class _Texts:
         if has_windows or limit == tokens.max_length:
             uncut_by_position = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
-        if not has_windows:
-            return cls(frame, pieces, list(uncut_by_position), tokens.without_known(rows, frame))
-        for position, ids in uncut_by_position.items():
-            rows[position] = ids  # a text is unknown only if all of its windows are
-            pieces[position] = in_windows(ids, frame, limit)
-        return cls(frame, pieces, [], tokens.without_known(rows, frame))
+        cut = list(uncut_by_position)
+        if has_windows:
+            cut = []
+            for position, ids in uncut_by_position.items():
+                rows[position] = ids  # a text is unknown only if all of its windows are
+                pieces[position] = in_windows(ids, frame, limit)
+        return cls(frame, pieces, cut=cut, unknown=tokens.without_known(rows, frame))
 
     def means(self, vectors: Floats32) -> Floats32:
-        """Return the mean over the pieces of each text, weighted by their sub-words.
+        """Return, for each text, the mean of the vectors of its pieces.
 
-        The vector of a single piece stays as it is.
+        A piece has as its weight the number of its sub-words of the text, without prompt and
+        special ones. The vector of a single piece stays as it is.
         """
         n_around = sum(self.frame)
         means = np.empty((len(self.pieces), vectors.shape[1]), dtype=np.float32)

@@ -120,7 +120,7 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 
 
 def _require_model_files_only(target: Path) -> None:
-    """Raise OutputError unless a target is missing or a folder that holds only a model.
+    """Raise OutputError unless a target is missing, or is a folder that holds only a model.
 
     Replacing another folder would delete its other files, too.
     """
@@ -272,8 +272,8 @@ def _write_modules(encoder: SentenceEncoder, folder: Path, record: ModelRecord) 
 def _changed_for_saving(encoder: SentenceEncoder) -> Iterator[None]:
     """Within the block, put the transformer into the form in which it is saved.
 
-    The head, if it fits, is the transformer's own pooler. The configuration asks for the states of
-    all layers if sentence-transformers needs them.
+    The head becomes the transformer's own pooler if it fits there. The configuration asks for the
+    states of all layers if sentence-transformers needs them.
     """
     backbone: Any = encoder.backbone
     had_pooler_slot = hasattr(backbone, "pooler")
@@ -442,13 +442,15 @@ def export_model(
 def _choose_card(source_card: Path, target: Path, name: str, progress: Progress) -> bytes | None:
     """Return the card to write: the target's if a user has edited it, else the source's, if any."""
     card = source_card.read_bytes() if source_card.is_file() else None
-    present = target / CARD_FILE
+    target_card = target / CARD_FILE
+    # An earlier export has recorded the digest of the card that it copied from its source.
     recorded = sound_entries_of(target / RECORD_FILE)
-    if not present.is_file() or sha256_file(present) == recorded.get("card_sha256"):
+    is_edited = target_card.is_file() and sha256_file(target_card) != recorded.get("card_sha256")
+    if not is_edited:
         return card
-    edited = present.read_bytes()
+    edited = target_card.read_bytes()
     if edited != (card or b""):
-        progress.info(f"kept {present}, which is not the card of {name}")
+        progress.info(f"kept {target_card}, which is not the card of {name}")
     return edited
 
 
@@ -466,8 +468,8 @@ def _probes(encoder: SentenceEncoder) -> tuple[str, ...]:
 def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Floats32]:
     """Return the vectors of the probe sentences by ``AutoModel`` and by each graph.
 
-    Each sentence has a pass of its own. The pooler of ``AutoModel`` itself is used as the head, and
-    an adapter is applied by PEFT, unmerged.
+    Each sentence has a pass of its own. A head that is saved as the pooler of ``AutoModel`` is
+    applied by ``AutoModel`` itself, and an adapter by PEFT, unmerged.
     """
     model, tokenizer = auto_model(files.base)
     if files.is_adapter:
@@ -500,12 +502,12 @@ def _plain_pass(
     with torch.inference_mode():
         # AutoModel gives the states of all layers, each graph those of the last layer.
         output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        states_of = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        states_of |= {name: (run(ids, mask),) for name, run in graphs.items()}
+        states_by_loader = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
+        states_by_loader |= {name: (run(ids, mask),) for name, run in graphs.items()}
         # The pooler of an adapter's base model is not the head that was saved with the adapter.
         auto_headed = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
         by_loader: dict[str, Floats32] = {}
-        for loader, states in states_of.items():
+        for loader, states in states_by_loader.items():
             # AutoModel itself applies the head that is saved as its pooler.
             headed = auto_headed if loader == "auto_model" else None
             by_loader[loader] = _vector_of_states(encoder, states, ids, mask, row, headed)
@@ -513,7 +515,10 @@ def _plain_pass(
 
 
 def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | None:
-    """Return the vector by the pooler of ``AutoModel``, or None if the head is not saved there."""
+    """Return the vector by the pooler of ``AutoModel``, or None if the head is not saved there.
+
+    That pooler reads the first token and ends in tanh.
+    """
     if encoder.head is None or not encoder.head.tanh or encoder.pooler is not Pooler.CLS:
         return None
     pooled: Tensor | None = getattr(output, "pooler_output", None)
@@ -551,8 +556,9 @@ def _vectors_by_sentence_transformers(
 ) -> Floats32 | None:
     """Return vectors by ``SentenceTransformer``; each sentence is encoded alone, without padding.
 
-    The result is None if the package is not installed, cannot find the base model of an adapter,
-    wants a processor for more than text, or lacks the pooler of the model, ``mask``.
+    The result is None if the package is not installed, cannot find the base model of an adapter, or
+    wants a processor for more than text. It is also None for the pooler ``mask``, which the package
+    lacks.
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
     if not is_installed or not can_load_offline(files.base_name) or wants_processor(files.base):

@@ -160,13 +160,13 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(folder, "model", ".safetensors"):
-        with _weights(path), safe_open(path, "pt") as stream:
+        with _as_checkpoint_error(path), safe_open(path, "pt") as stream:
             keys = stream.keys()  # the stream itself cannot be iterated
             names = [name for name in keys if name.startswith(prefix)]
             tensors |= {name.removeprefix(prefix): stream.get_tensor(name) for name in names}
     if not tensors:
         for path in _weight_files(folder, "pytorch_model", ".bin"):
-            with _weights(path):
+            with _as_checkpoint_error(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 for name, tensor in state.items():
                     if name.startswith(prefix):
@@ -182,14 +182,15 @@ def _weight_files(folder: Path, stem: str, ending: str) -> list[Path]:
     return sorted(folder.glob(f"{stem}-*{ending}"))
 
 
-def _weights(path: Path) -> AbstractContextManager[None]:
+def _as_checkpoint_error(path: Path) -> AbstractContextManager[None]:
+    """Within the block, turn errors into a CheckpointError: the file holds no sound weights."""
     return foreign_format(path, "weights", error=CheckpointError, hint="copy or download it again")
 
 
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
 
-    Raise an error for a tensor that is missing or has another shape, and for one layer too many.
+    Raise an error if a tensor is missing or has another shape, or if there is a further layer.
     """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
@@ -247,7 +248,8 @@ def plain_tokenizer(folder: Path) -> PlainTokenizer | None:
     """
     settings = sound_entries_of(folder / "tokenizer_config.json")
     content = sound_entries_of(folder / "tokenizer.json")
-    if "added_tokens_decoder" not in settings:  # written before transformers 4.34
+    # Before transformers 4.34, the special tokens were saved in a file of their own.
+    if "added_tokens_decoder" not in settings:
         if (folder / "added_tokens.json").exists():
             return None
         settings |= sound_entries_of(folder / "special_tokens_map.json")
@@ -316,7 +318,7 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
         if name.endswith("_token") and not name.startswith("add_"):
             named.add(_text(token))
     texts = {token.get("content") for token in added}
-    have_roles = named - {None} == texts
+    have_roles = (named - {None}) == texts
     n_words = len(content.get("model", {}).get("vocab", ()))
     # The vocabulary must hold more than the special tokens. In a vocabulary of more than
     # ``_MOST_WORDS``, transformers may change the splitting rule, which is not repeated here.

@@ -5,8 +5,8 @@ from typing import Any
 
 from simcse_cli.packed.architectures import plain_prefix
 
-# The entries that matter for plain models. Their folders may be opened without transformers, so its
-# defaults for missing entries are not known here.
+# The entries that matter for plain models. For other models, transformers tells which entries
+# differ from its defaults, but plain models may be opened without it.
 _PLAIN = ("hidden_act", "layer_norm_eps", "model_type", "num_attention_heads", "pad_token_id")
 # Entries that no state depends on: origin, training, names, and outputs of heads.
 _UNREAD = re.compile(

@@ -14,7 +14,8 @@ class HeadDropout:
 
     Source: Liu et al. 2021 (Mirror-BERT), the authors' code. A head of a row is dropped with
     probability ``rate``; the others are scaled by heads / kept. With 4 heads of which one is kept,
-    that one is multiplied by 4. If a row keeps none, its attention is 0, where the code gives 0/0.
+    that one is multiplied by 4. If a row keeps none, its attention is 0; the authors' code gives
+    0/0.
 
     The object is a forward pre-hook of the layer that mixes the heads, whose input is
     ``(B, L, n_heads * width of a head)``.

@@ -117,9 +117,9 @@ class BatchNormHead(nn.Sequential):
 class TokenCnn(nn.Module):
     """Parallel convolutions over token states: the local features of IS-BERT.
 
-    There is one convolution for each of ``kernel_sizes``, which are odd, so that L stays the same.
-    No activation follows (the paper has a ReLU, the released code none). Padded positions are
-    zeros, so the features of a sentence do not depend on its batch.
+    There is one convolution for each of ``kernel_sizes``, which are odd, so that a text keeps its
+    length. No activation follows (the paper has a ReLU, the released code none). Padded positions
+    are zeros, so the features of a sentence do not depend on its batch.
     """
 
     def __init__(

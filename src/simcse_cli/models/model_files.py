@@ -186,7 +186,7 @@ def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
 
 
 def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
-    """Raise CheckpointError for too many layers, or matrices that ``n_bytes`` of weights lack."""
+    """Raise CheckpointError for too many layers, or sizes too large for ``n_bytes`` of weights."""
     widths = map(config.get, _WIDTH_KEYS)
     width = next((value for value in widths if type(value) is int), 1)
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS

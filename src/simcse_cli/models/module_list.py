@@ -208,7 +208,7 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
                 fields["head_folder"] = place
                 fields["head_tanh"] = _dense_has_tanh(folder / place, progress)
             case "Normalize":
-                _check_normalize(folder / place)
+                _require_plain_normalize(folder / place)
                 fields["normalize"] = True
     # CLS with a head behind it is a pooler of its own.
     has_head = "head_folder" in fields
@@ -398,7 +398,7 @@ def _require_sentence_vector(config: _Entries, path: Path, kind: str) -> None:
             )
 
 
-def _check_normalize(folder: Path) -> None:
+def _require_plain_normalize(folder: Path) -> None:
     path = folder / "config.json"
     config = entries_of(path)
     _require_known(config, path, *_INPUT_AND_OUTPUT)

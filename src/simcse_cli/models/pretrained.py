@@ -78,7 +78,7 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
     """
     # The configuration is refused or changed before the weights are read.
     _refuse_own_code(folder)
-    with _model_files(folder, "a model"), quiet_transformers():
+    with _as_checkpoint_error(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
         _require_encoder(folder, config)
         if dropout is not None:
@@ -115,7 +115,7 @@ def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> N
     """Refuse files that hold layers beyond those that config.json counts.
 
     ``unused`` names the weights that have no place in the transformer. A weight belongs to such
-    a layer if layer 0 has a weight of the same name.
+    a layer if layer 0 has a weight of the same name, apart from the number of the layer.
     """
     names = set(backbone.state_dict())
     for key in sorted(unused):
@@ -136,7 +136,7 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
     decoder_config = copy.deepcopy(config)
     decoder_config.is_decoder = decoder_config.add_cross_attention = True
     try:
-        with _model_files(folder, "a decoder"), quiet_transformers():
+        with _as_checkpoint_error(folder, "a decoder"), quiet_transformers():
             decoder: nn.Module = _transformers().AutoModelForCausalLM.from_pretrained(
                 folder, config=decoder_config, dtype=torch.float32, **FROM_FOLDER
             )
@@ -170,7 +170,7 @@ def load_masked_lm(folder: Path) -> Any:
     Raise CheckpointError if the files lack any of its weights, such as those of the head.
     """
     _refuse_own_code(folder)
-    with _model_files(folder, "a masked language model"), quiet_transformers():
+    with _as_checkpoint_error(folder, "a masked language model"), quiet_transformers():
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
@@ -280,7 +280,8 @@ def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
     return states
 
 
-def _model_files(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
+def _as_checkpoint_error(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
+    """Within the block, turn errors into a CheckpointError: the files are not ``what``."""
     hint = "the files may be incomplete or corrupt: copy or download them again"
     return foreign_format(folder, what, error=CheckpointError, hint=hint)
 
@@ -298,7 +299,7 @@ def _reads_only_backwards(model_type: str) -> bool:
 
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
-    with _model_files(folder, "a tokenizer"), quiet_transformers():
+    with _as_checkpoint_error(folder, "a tokenizer"), quiet_transformers():
         tokenizer = _auto_tokenizer(folder)
         # If the files are missing, transformers makes a tokenizer without words.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):

@@ -114,7 +114,7 @@ class WordVectors:
         # Refuse a file that is empty or was cut off.
         if not places:
             raise DataError(f"{self.path} holds no word vectors", hint=_TEXT_HINT)
-        n_words = line_number - n_blank - 1  # without the header; n_announced is 0 if there is none
+        n_words = line_number - n_blank - 1  # if there is a header; else n_announced is 0
         if n_words < n_announced:
             raise DataError(
                 f"{self.path} ends after {n_words:,} of the {n_announced:,} words that its "

@@ -100,7 +100,7 @@ class Batch:
     def prepacked(self, encoder: SentenceEncoder) -> "Batch":
         """Return the batch with its rows in the form in which ``encoder`` reads them.
 
-        For a GPU, the tensors are put into pinned memory, which it can copy without the CPU.
+        For a GPU, the tensors are put into pinned memory, which the GPU can copy without the CPU.
         """
         batch = replace(self, rows=encoder.prepacked(self.rows))
         if encoder.device.type != "cuda":
@@ -223,7 +223,8 @@ class Objective(nn.Module, ABC):
     def checked_losses(self, representations: Representations, batch: Batch) -> Losses:
         """Return the ``losses``.
 
-        Raise ConfigError unless all of them are scalar tensors, and a gradient reaches one of them.
+        Raise ConfigError unless all of them are scalar tensors. If gradients are enabled, at least
+        one term must have a gradient.
         """
         terms, metrics = self.losses(representations, batch)
         self.require_scalars(terms | metrics)

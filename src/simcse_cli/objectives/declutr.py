@@ -167,7 +167,7 @@ class Declutr(Objective):
     def _long_documents(self, data: Any) -> list[TokenIds]:
         """Return the sub-words of the documents that are long enough; warn of shorter ones."""
         needed = self.sampler.min_document
-        # Texts start with a space, so that byte-level BPE treats their first word as any other.
+        # Texts start with a space, so that byte-level BPE treats their first word like any other.
         texts = [" ".join(["", *document]) for document in data.documents]
         encoded = self.encoder.tokenizer(texts, add_special_tokens=False, verbose=False)
         id_lists = encoded["input_ids"]

@@ -209,6 +209,7 @@ class Diffcse(Simcse):
             return arguments[0].flatten(end_dim=-2)[positions]
 
         self.generator.train(self.options.as_released)  # the released code leaves its dropout on
+        # In this form, transformers does not read the mask, which would wait for the GPU.
         attention_mask = unread_mask(self.generator.base_model, mask)
         with self.generator.get_output_embeddings().register_forward_pre_hook(states_of_tokens):
             output = self.generator(input_ids=masked, attention_mask=attention_mask)

@@ -36,7 +36,7 @@ class DistillOptions(ObjectiveOptions):
 class Distill(Objective):
     """A student learns the teachers' vector of a text, or the teachers' cosines of a batch.
 
-    Source: Reimers and Gurevych 2020 for ``match=mse``; the other two are variants. A teacher's
+    Source: Reimers and Gurevych 2020 for ``match=mse``; the other values are variants. A teacher's
     vector has length 1; vectors of several teachers are joined, each times the square root of its
     share of the weights. If student and teachers differ in width, a linear map without bias is
     trained between them and dropped afterwards; cosines need no map.
@@ -51,11 +51,12 @@ class Distill(Objective):
 
     def set_up(self) -> None:
         # One vector has no cosine to another one.
-        self.needs_two_rows = self.options.match is DistillTarget.SIMILARITIES
-        self.learns_from_one_row = not self.needs_two_rows
+        learns_cosines = self.options.match is DistillTarget.SIMILARITIES
+        self.needs_two_rows = learns_cosines
+        self.learns_from_one_row = not learns_cosines
         width = training_width(self.encoder)
         teacher_width = self.options.teacher or width
-        is_mapped = teacher_width != width and not self.needs_two_rows
+        is_mapped = teacher_width != width and not learns_cosines  # cosines fit any width
         self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
 
     def collate(self, examples: Sequence[tuple[str, ...]], generator: np.random.Generator) -> Batch:

@@ -137,8 +137,9 @@ class MlmTerm(nn.Module):
         ``states`` are the last layer for the masked rows: padded rows ``(R, L, H)``, or packed
         tokens ``(T, H)`` with the position ``starts`` ``(R,)`` of each row's first token.
         ``labels`` has one list for each row: the original id where a token was chosen, else -100.
-        To save time, only chosen tokens pass through the head: ``(M, H)`` to ``(M, V)``. For the
-        same reason the head runs under autocast: its last product is one of the largest of a step.
+        To save time, only the M chosen tokens pass through the head, which makes ``(M, V)`` scores
+        of ``(M, H)`` states. For the same reason the head runs under autocast: its last product is
+        one of the largest of a step.
         """
         # Lay padded rows end to end, so that both forms are indexed in one way: row r then starts
         # at token r * L.

@@ -54,7 +54,7 @@ class Simcse(TextViews):
 
     Source: Gao et al. 2021.
 
-    With ``matryoshka_dims``, leading parts of the vector with these widths are trained too: each
+    Each width in ``matryoshka_dims`` makes a leading part of the vector that is trained too: each
     term that reads the views is the mean over these parts and the whole vector (Kusupati et al.
     2022).
 
@@ -232,6 +232,7 @@ class SimcseSup(Simcse):
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
+        # The guide's vectors ``(N, C, D)`` become one tensor for each column, like the views.
         if "teacher" in batch.extra:
             loss, masked_share = guided_info_nce(
                 views,
@@ -244,12 +245,13 @@ class SimcseSup(Simcse):
             return {"contrastive": loss}, {"masked": masked_share}
         terms, metrics = super().view_terms(views, batch)
         if options.angle_weight:
+            # In aliases, the gradients of this term are summed before those of other terms join.
             terms["angle"] = options.angle_weight * self.angle_term(sums_apart(views))
         return terms, metrics
 
     def angle_term(self, views: Sequence[Tensor]) -> Tensor:
         """Return AnglE's loss of gathered views."""
-        anchors, positives, hard_negatives, *_ = views
+        anchors, positives, hard_negatives, *_ = views  # ``_``: the anchors again, if any
         left = torch.cat([anchors, anchors])
         right = torch.cat([positives, hard_negatives])
         scores = torch.ones(len(left), device=left.device)

@@ -43,7 +43,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.declare import setting
 
-# What some options need, with the reason.
+# The setting without which some options are refused, and the reason for it.
 ONE_FORM = {"negatives=dropout": "the loss has one form"}
 
 
@@ -244,6 +244,7 @@ class SimcseUnsup(Simcse):
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
         excluded, metrics = self._excluded(batch)
+        # In aliases, the gradients of this term are summed before those of other terms join.
         terms = {"contrastive": self._loss(sums_apart(views), excluded)}
         if options.dimension_weight:
             loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)

@@ -11,7 +11,7 @@ from simcse_cli.models.padding import TokenRows
 
 
 class VectorQueue(nn.Module):
-    """The newest ``size`` vectors of past batches, by a copy that follows the encoder slowly.
+    """The newest ``size`` vectors of past batches, made by a copy that follows the encoder slowly.
 
     Source: Wu et al. 2021 (ESimCSE) and the authors' code. The vectors serve as negatives that
     belong to no row. In step t, the weights m_t of the copy follow the weights w_t of the encoder;
@@ -55,7 +55,8 @@ class VectorQueue(nn.Module):
         slow_weights = self.encoder.backbone.parameters()
         for slow, fast in zip(slow_weights, trained.backbone.parameters(), strict=True):
             slow.lerp_(fast, 1 - self.momentum)
-        # In training mode the copy does not prepare its weights, which change in every step.
+        # In training mode the copy does not prepare its weights for inference, which would be in
+        # vain: they change in every step.
         self.encoder.train()
         pooled = self.encoder.embed_rows(anchors, dropout=False)
         rows = gather_with_grad(trained.apply_head(pooled), counts).to(self.vectors.dtype)

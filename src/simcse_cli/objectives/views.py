@@ -142,7 +142,7 @@ class TextViews(TwoEncoders):
         return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
 
     def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return, by number of each view to augment, one key per text: the seed of its changes."""
+        """Return, for the number of each view to augment, the keys that seed its texts' changes."""
         if self.options.augment is None:
             return {}
         numbers = (0, 1) if self.options.augment_both else (1,)

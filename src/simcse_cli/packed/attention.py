@@ -34,9 +34,9 @@ def attend(
 ) -> Tensor:
     """Return the context ``(T, D)`` of attention within sentences.
 
-    Tokens of no sentence get zeros. ``qkv``, ``(T, 3D)``, holds queries, keys and values side by
-    side, each with its heads side by side. ``dropout`` is the probability to drop an attention
-    weight; without ``masks`` none is dropped. ``relative_bias`` maps a length L to a bias
+    Tokens behind the last sentence get zeros. ``qkv``, ``(T, 3D)``, holds queries, keys and values
+    side by side, each with its heads side by side. ``dropout`` is the probability to drop an
+    attention weight; without ``masks`` none is dropped. ``relative_bias`` maps a length L to a bias
     ``(n_heads, L, L)``, which is added to the scaled scores.
     """
     context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)

@@ -256,7 +256,7 @@ class PackedBackbone:
             operators = path.make_operators(masks[share], queue_weight_gradient)
             layers, linears = parameters
             # A rounded number of rows lets most batches share the kernels of oneDNN.
-            rounded = functional.pad(start, (0, 0, 0, -len(start) % ROUNDED_TO))
+            rounded = functional.pad(start, (0, 0, 0, (-len(start)) % ROUNDED_TO))
             tokens = halves[share]
             kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=linears)
             # Without the added rows.

@@ -210,7 +210,7 @@ class _Cast(torch.autograd.Function):
     def forward(
         ctx: Any, dtype: torch.dtype, pool: BufferPool, n_matrices: Sequence[int], *matrices: Tensor
     ) -> tuple[Tensor, ...]:
-        @torch.no_grad()
+        @torch.no_grad()  # map_on_cores enables gradients
         def copy(group: Sequence[Tensor]) -> Tensor:
             n_rows = list(map(len, group))
             out = pool.tensor((sum(n_rows), group[0].shape[1]), dtype)

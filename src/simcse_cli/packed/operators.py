@@ -90,7 +90,8 @@ class NestedOperators(Operators):
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         if layer.relative_bias is not None:  # kernels for sentences of many lengths take no bias
             return super().attend(x, tokens, layer)
-        # The groups are sorted by length, the longest first; tokens of no sentence follow them.
+        # The groups are sorted by length, the longest first. Tokens that belong to no sentence may
+        # follow them.
         longest_group = tokens.groups[0]
         shortest_group = tokens.groups[-1]
         end = shortest_group.end
@@ -111,7 +112,7 @@ class NestedOperators(Operators):
         p = 0.0 if self._masks is None else layer.dropout
         attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=p)
         context = attended.transpose(1, 2)
-        # Tokens of no sentence get zeros.
+        # Tokens behind the last sentence get zeros.
         return functional.pad(context.values().flatten(1), (0, 0, 0, len(x) - end))
 
 

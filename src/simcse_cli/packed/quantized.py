@@ -183,7 +183,7 @@ class QuantizedOperators(Operators):
 def weight_levels() -> int:
     """Return the largest integer weight whose products are exact on this processor.
 
-    It is 127, or 64 without VNNI: such a processor cuts the sum of two products at
+    It is 127, or 64 without VNNI. A processor without VNNI cuts the sum of two products at
     2^15 - 1 = 32,767. 2 x 255 x 127 is more than that, and 2 x 255 x 64 is less. A product of the
     largest values shows which kind of processor this is.
     """

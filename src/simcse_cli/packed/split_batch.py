@@ -98,6 +98,7 @@ class _Shares(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of the arguments of ``forward``, from those of its outputs."""
+        products = ctx.products
         trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
         # For each share, its outputs that have a gradient, each with its part of the gradient. The
@@ -120,7 +121,6 @@ class _Shares(torch.autograd.Function):
                 products.end_share()
 
         # Shares, and the products that give gradients of weights, are jobs for any free core.
-        products = ctx.products
         n_shares = len(ctx.starts)
         jobs: list[Callable[[], Any]] = [partial(differentiate_share, i) for i in range(n_shares)]
         jobs += [products.multiply] * n_shares  # run by a core whose share is done
@@ -181,7 +181,9 @@ class _WeightProducts:
         """
         with self._lock:
             self._n_running -= 1
-        if self._n_running <= 0:  # below 0 if autograd refuses a second pass, which must end, too
+        # Below 0 in a second backward pass: autograd refuses it, but its calls of ``multiply`` must
+        # end, too.
+        if self._n_running <= 0:
             for _ in range(self._n_shares):
                 self._complete.put(None)
 

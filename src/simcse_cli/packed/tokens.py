@@ -78,7 +78,7 @@ class PackedTokens:
         """Yield a view ``(n_rows, length, D)`` for each group of packed states ``(T, D)``."""
         sizes = [group.n_rows * group.length for group in self.groups]
         # One split, not one slice per group: its backward pass is a single concatenation. The last
-        # part holds the tokens of no sentence.
+        # part holds the tokens behind the last sentence.
         *parts, _ = torch.split(states, [*sizes, len(states) - sum(sizes)])
         for group, part in zip(self.groups, parts, strict=True):
             yield part.view(group.n_rows, group.length, states.shape[-1])

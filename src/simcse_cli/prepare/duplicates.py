@@ -76,7 +76,7 @@ class _Texts:
 
 
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
-    """Write each duplicate of a file with the text that it repeats, or the file without them."""
+    """Write the duplicates of a file, each with the text that it repeats, or the other rows."""
     kinds = parse_kinds(options.kind)
     if DuplicateKind.MEANING not in kinds:
         refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
@@ -249,7 +249,7 @@ class _Result:
         as_it_is = is_json_lines and table.is_json
         is_cleaned = form is FileFormat.TSV or (form is FileFormat.TEXT and not table.is_text)
         rows = table.json_values() if as_it_is else table.values()
-        text_at = table.reading.places("text", "anchor")
+        text_at = table.reading.places("text", "anchor")  # where a row has its text
         n_older = len(self.older.texts)
         for number, row in enumerate(rows, start=n_older):
             if number in self.found:
@@ -311,7 +311,7 @@ def _write(
             folder=complete.parent,
             outputs=[(complete, n_written)],
             settings=settings,
-            seed=None,
+            seed=None,  # nothing is drawn
             counts={"read": len(result.new.texts), "written": n_written} | result.counts,
         )
 

@@ -25,7 +25,7 @@ _BATCH_ROWS = 1024
 
 @dataclass
 class RowCounts:
-    """Numbers of rows: of the inputs, made of these, kept, and dropped for each reason.
+    """Numbers of rows: in the inputs, made from the inputs, kept, and dropped for each reason.
 
     ``read`` counts the rows that were made, so it is ``kept`` plus the sum of ``dropped``.
     ``input_rows`` is None if a row is made of several rows of the inputs.

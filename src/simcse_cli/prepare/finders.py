@@ -47,7 +47,7 @@ class Finder(Protocol):
 
 
 class ExactFinder:
-    """Texts that are equal up to case, spacing and punctuation; the score is 1."""
+    """Find texts that are equal up to case, spacing and punctuation; the score is 1."""
 
     def __init__(self) -> None:
         self._kept: dict[int, int] = {}  # from the digest of a kept text to its number
@@ -67,7 +67,7 @@ class ExactFinder:
 
 
 class NearFinder:
-    """Texts that share words and word pairs.
+    """Find texts that share words and word pairs.
 
     The score is their Jaccard similarity (``minhash``).
     """
@@ -94,7 +94,7 @@ class NearFinder:
 
 
 class MeaningFinder:
-    """Texts whose vectors are close; the score is their cosine.
+    """Find texts whose vectors are close; the score is their cosine.
 
     Most pairs are far apart, and a bound from a few components is enough to show this. Let a and b
     be the components of two vectors on the first principal axes, and r and s the lengths of their
@@ -107,7 +107,7 @@ class MeaningFinder:
     Args:
         units: vectors of length 1, ``(n, D)``; row i is of text i.
         threshold: least cosine of a duplicate.
-        left_out: numbers of texts that repeat no text and that no text repeats.
+        left_out: numbers of texts that are compared with no other text.
     """
 
     def __init__(self, units: Floats32, threshold: float, left_out: Collection[int] = ()) -> None:
@@ -181,7 +181,7 @@ def _shortened(units: Floats32) -> Floats32:
     """Shorten vectors ``(n, D)`` of length 1 to m + 1 numbers each.
 
     These are the components on the first m principal axes, and the length of the remaining part.
-    The product of two rows of the result is at least the cosine of their vectors.
+    The inner product of two rows of the result is at least the cosine of their vectors.
     """
     sample = units[:: max(1, len(units) // _SAMPLE)]
     # Eigenvalues ascend, so the first principal axes are the last columns.

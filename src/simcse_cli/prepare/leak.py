@@ -83,7 +83,7 @@ def _scored_sentences(data: TransferTask) -> list[str]:
 
 
 class LeakFilter:
-    """Find evaluation sentences in rows; ``reasons`` is the ``RowFilter``.
+    """Find evaluation sentences in rows; the method ``reasons`` is a ``RowFilter``.
 
     ``sentences`` holds the sentences of each task. With ``drop``, the rows that contain a sentence
     are dropped; otherwise they are only counted. ``near`` is the least Jaccard similarity of a near

@@ -229,6 +229,7 @@ class Linter:
         if others:
             n_rows = sum(self._spoken.n_rows[spoken] for spoken in others)
             self._found.n_rows[Check.LANGUAGE_MIX] = n_rows
+            # The earliest row has the lowest number, which comes first in the tuples.
             first = min(self._spoken.first[spoken] for spoken in others)
             self._found.first[Check.LANGUAGE_MIX] = first
 

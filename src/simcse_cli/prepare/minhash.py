@@ -31,7 +31,7 @@ Sketch = tuple[NDArray[np.uint32], list[int]]
 
 def shingles(text: str) -> NDArray[np.uint32]:
     """Return the distinct CRC-32 values of the words and word pairs of a text, sorted."""
-    tokens = words(text) or text.split()
+    tokens = words(text) or text.split()  # a text of signs has no words
     pairs = (f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))
     values = sorted({zlib.crc32(piece.encode()) for piece in (*tokens, *pairs)})
     return np.array(values, dtype=np.uint32)

@@ -205,13 +205,13 @@ def _mine(
     """Check the output, load the model, search in a folder beside the output, and write the rows.
 
     ``mine`` is the search: a function of the model and that folder. ``columns`` are the headings of
-    the output. The manifest records ``kind``, the sub-command, and ``settings``.
+    the output. The manifest records ``settings`` and ``kind`` (the sub-command).
     """
     _require_files(sources, options)
     # With --resume, an output that exists must be the finished output of this search. It is
     # checked by ``_require_finished`` below, once the digest of the model is known.
     is_finished = options.resume and not options.force and options.output.exists()
-    output_format(options.output, columns)
+    output_format(options.output, columns)  # raises an error if the ending does not fit
     check_output(options.output, force=options.force or is_finished)
     work = options.output.with_name(f"{options.output.name}.mining")
     encoder = load_for_encoding(options.model, options, writer.progress)
@@ -231,7 +231,7 @@ def _mine(
     facts["block"] = BLOCK
     files = Inputs(sources)
     with work_folder(work, facts, names=_WORK_FILES, resume=options.resume, force=options.force):
-        # Leaving this context removes the work folder that a kill has left beside its output.
+        # If the output is finished, leaving this context removes what a killed process has left.
         if is_finished:
             writer.progress.info(f"{options.output} is already finished")
             return
@@ -250,7 +250,7 @@ def _require_finished(output: Path, facts: dict[str, Any]) -> None:
     recorded = {}
     if isinstance(manifest, dict):
         recorded = manifest | manifest.get("settings", {})
-    # The manifest went through JSON, which makes tuples lists and paths strings: so must the facts.
+    # JSON turns tuples into lists and paths into strings, so the facts must pass through it, too.
     wanted = json.loads(json.dumps(facts, default=str))
     if is_older_digest(recorded.get("model_digest"), str(wanted.get("model_digest"))):
         raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
@@ -378,10 +378,10 @@ class NegativeSearch:
         self._starts = np.searchsorted(self._anchor_rows[order], anchors_and_end)
         self._partners = _Partners(anchor_keys, text_keys[:n_pairs])
 
-        # In a second pass, store the new texts. A file that has changed would mix up the numbers.
+        # In a second pass, store each different text once.
         texts = PackedTexts.stored(compress(self._texts(), is_new_text), work / "texts.txt")
         anchors = PackedTexts.stored(compress(self._anchors(), is_new_anchor), work / "anchors.txt")
-        files.require_unchanged()
+        files.require_unchanged()  # else the numbers may belong to other texts
         encode = partial(
             unit_vectors,
             encoder=encoder,
@@ -429,7 +429,7 @@ class NegativeSearch:
         return NegativeCounts(
             n_pairs,
             n_anchors,
-            len(self._pool_keys),
+            n_texts=len(self._pool_keys),
             n_short_of_negatives=n_pairs - int(is_negative.all(axis=1).sum()),
             n_without_negative=n_pairs - int(is_negative.any(axis=1).sum()),
             positive_cosine=float(results["positive"][self._anchor_rows].mean()),
@@ -437,7 +437,7 @@ class NegativeSearch:
         )
 
     def _search_block(self, block: slice) -> Array:
-        """Return negatives and cosines of each anchor in a block; -1 stands for no negative."""
+        """Return an array with one record for each anchor in a block; row -1 is no negative."""
         last = self.limits.last
         per_anchor = self.options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
@@ -447,7 +447,7 @@ class NegativeSearch:
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
 
-        # Of each anchor: rows and cosines of the negatives, and the farthest positive's cosine.
+        # A record has rows and cosines of the negatives, and the cosine of the farthest positive.
         fields = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
         results = np.zeros(len(numbers), np.dtype(fields))
         results["rows"] = -1
@@ -554,7 +554,7 @@ def _paraphrase_rows(
 
 
 def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Progress) -> Array:
-    """Return at most ``max_pairs`` pairs of rows of ``units`` that are nearest, nearest first."""
+    """Return the nearest pairs of rows of ``units``, at most ``max_pairs``, the nearest first."""
     n_texts = len(units)
     searcher = ExactSearcher(units)
     best = np.empty(0, _FOUND_PAIR)

@@ -104,8 +104,8 @@ def neighbour_pairs(
             window.append(sentence)
             if len(window) > reach:
                 yield from pairs(window[0], list(window)[1:])
-        # The last sentences are followed by fewer than ``reach``. The first sentence of a full
-        # window has already been an anchor.
+        # Fewer than ``reach`` sentences follow the last ones. The first sentence of a full window
+        # has already been an anchor.
         if len(window) > reach:
             window.popleft()
         while window:

@@ -197,9 +197,9 @@ def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str,
     can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and not is_stream(source)
     first = next(_lines(source, encoding), "") if can_peek else ""
     if "\t" in first:
-        cut = partial(str.split, sep="\t", maxsplit=1)
+        cut = partial(str.split, sep="\t", maxsplit=1)  # image#number, caption
     elif "|" in first:
-        cut = partial(str.split, sep="|", maxsplit=2)
+        cut = partial(str.split, sep="|", maxsplit=2)  # image, number, caption
     else:
         yield from _captions_of_table(source, encoding)
         return
@@ -219,11 +219,11 @@ def _captions_of_table(source: InputPath, encoding: str) -> Iterator[tuple[str, 
     table = Table(source, Job.LINT, Given(encoding=encoding))  # LINT asks no question
     if not table.reading.grid.sample:
         return  # the table is empty
-    names = {fold(name): name for name in table.reading.grid.names}
-    image_columns = [names[name] for name in _IMAGE_COLUMNS if name in names]
-    caption_columns = [names[name] for name in _CAPTION_COLUMNS if name in names]
+    by_folded = {fold(column): column for column in table.reading.grid.names}
+    image_columns = [by_folded[name] for name in _IMAGE_COLUMNS if name in by_folded]
+    caption_columns = [by_folded[name] for name in _CAPTION_COLUMNS if name in by_folded]
     if not image_columns or not caption_columns:
-        what = f"{table.name}: the columns are {', '.join(names.values())}"
+        what = f"{table.name}: the columns are {', '.join(by_folded.values())}"
         raise DataError(
             f"{what}, need an image name and a caption", hint="name them image_id and caption"
         )

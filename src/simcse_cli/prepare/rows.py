@@ -99,10 +99,10 @@ class RowWriter:
         """Write the rows that pass the filters.
 
         Raise DataError and write nothing if no row is left, or if lint found a fault and the option
-        ``strict`` is on. The manifest records ``kind``, which is the name of the sub-command,
-        ``settings``, which are the options that only this sub-command has, and ``corpus``, which
-        counts what was read. ``position`` is the place in the inputs of the row that was taken last
-        from ``rows``; without it, findings have the number of the row among all ``rows``.
+        ``strict`` is on. The manifest records ``kind`` (the name of the sub-command), ``settings``
+        (the options that only this sub-command has) and ``corpus`` (the counts of what was read).
+        ``position`` is the place in the inputs of the row that was taken last from ``rows``;
+        without it, findings have the number of the row among all ``rows``.
         """
         # Rows are checked and filtered as they pass, so no step holds them all.
         options = self.options
@@ -128,7 +128,7 @@ class RowWriter:
             row_output(options.output, columns, inputs=inputs, force=options.force) as output,
             self.progress.task("rows written") as task,
         ):
-            # Standard output gets its header only if there is a row for it.
+            # Without any row, not even a header may go to standard output.
             first = list(islice(kept, 1))
             if not first:
                 raise _no_row(result.counts)

@@ -59,7 +59,8 @@ def sentence_rows(
         for file in source.files:
             position.open(source_name(file))
             texts = replace(source, files=(file,)).sentences()
-            for position.row, text in enumerate(texts, start=1):
+            for number, text in enumerate(texts, start=1):
+                position.row = number
                 sentences = split_sentences(text) if split else [text]
                 for sentence in sentences:
                     yield (sentence,)
@@ -74,7 +75,7 @@ def split_sentences(text: str) -> list[str]:
     sentences: list[str] = []
     start = 0
     for boundary in _BOUNDARY.finditer(text):
-        # A sentence ends after its closing quotes or brackets.
+        # A sentence ends after its closing quotes or brackets: group 2 for CJK, else group 1.
         is_cjk = boundary.group(1) is None
         end = boundary.end(2 if is_cjk else 1)
         if is_cjk:
@@ -113,16 +114,16 @@ def _goes_on(before: str, text: str, position: int) -> bool:
         return False
     previous = last.group(1) or ""
     word = last.group(2)
-    if len(word) == 1 and word.isalpha() and word.isupper():
+    if len(word) == 1 and word.isalpha() and word.isupper():  # an initial: J. Smith
         return True
     if word.lower() in _WORDS["english"] or _is_foreign(word):
         return True
     if word.lower() in _WORDS["before_numbers"]:
         return following[:1].isdigit()
-    if word.isdigit() and len(word) <= 2:
+    if word.isdigit() and len(word) <= 2:  # perhaps a German ordinal: am 3. Mai
         if following in _WORDS["german_months"]:
             return True
-        is_english = before.endswith(f"I am {word}.")
+        is_english = before.endswith(f"I am {word}.")  # "am" is a German word as well
         return previous.lower() in _WORDS["before_german_ordinals"] and not is_english
     # Abbreviations of two parts, cut between them or behind them: z. B., d. h.
     is_cut_between = following.endswith(".") and _is_foreign(f"{word}.{following[:-1]}")

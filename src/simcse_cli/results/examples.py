@@ -87,7 +87,10 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def saved_facts(key: str, path: Path, progress: Progress = SILENT) -> dict[str, str]:
-    """Return what a result records of its examples: the path under ``key``, perhaps a digest."""
+    """Return what a result records of its file of examples: the path under ``key``, and a digest.
+
+    Also report that the file was written. Standard output gets neither a digest nor a report.
+    """
     if str(path) == STDIO:
         return {key: str(path)}
     progress.info(f"wrote {path}")

@@ -109,7 +109,7 @@ class Report:
             least_widths.append(max(word_width, cell_width))
 
             # Start a new block, with the first column, if this one would be too wide even at its
-            # narrowest.
+            # narrowest. Each block takes at least one column besides the first.
             block = blocks[-1]
             narrowest = [least_widths[j] for j in (*block, i)]
             if len(block) > 1 and _span(narrowest) > width:

@@ -143,14 +143,15 @@ class SuiteResult:
         for name, task in self.tasks.items():
             if task is None:
                 continue
-            scores = task.extra.get(str(settings["metric"]), {})
-            if settings["aggregation"] not in scores:
+            score_by_aggregation = task.extra.get(str(settings["metric"]), {})
+            if settings["aggregation"] not in score_by_aggregation:
                 raise DataError(
                     f"{name} has no {settings['metric']} for aggregation {settings['aggregation']}"
                 )
+            score = score_by_aggregation[settings["aggregation"]]
             extra = dict(task.extra)
             extra.pop("ci", None)
-            tasks[name] = replace(task, score=scores[settings["aggregation"]], extra=extra)
+            tasks[name] = replace(task, score=score, extra=extra)
         figures = dict(self.figures)
         figures.pop("average_ci", None)
         return replace(self, settings=settings, tasks=tasks, figures=figures)

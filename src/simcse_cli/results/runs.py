@@ -148,7 +148,7 @@ class RunRecord:
             return f"nDCG@10 of {share:.0%} held-out pairs"
         if suite == DevSuite.RETRIEVAL:
             return f"nDCG@10 of {Path(self.data.get('queries', 'the queries')).name}"
-        if suite == MLM_MEASURE:
+        if suite == MLM_MEASURE:  # ``--objective mlm`` records its measure as the suite
             percent = f"{share:.0%} " if share else ""
             return f"{suite} on {percent}held-out texts"
         tasks = [label(task).removesuffix(" dev") for task in self.data.get("dev_tasks", ())]
@@ -180,7 +180,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one line of ``metrics.jsonl``: None if not measured at this step."""
+    """One line of ``metrics.jsonl``; what was not measured at this step is None."""
 
     step: int
     loss: float | None = None
@@ -202,7 +202,7 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     values.pop("format", None)
     record: RunRecord = checked(values, RunRecord, f"{path} is no run record", hint=hint)
 
-    # Only the entries that other modules read have a fixed type.
+    # In ``data``, only the entries that other modules read have a fixed type.
     type_by_entry = {
         "batches": Batches,
         "dev_tasks": list[str],
@@ -292,8 +292,8 @@ def read_metrics(path: Path) -> list[Measured]:
 def flat(values: Mapping[str, Any], separator: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the name and the value of each leaf of nested mappings.
 
-    A name starts with ``prefix`` and joins all keys on the way: with the separator ".", it is such
-    as ``options.window``.
+    A name starts with ``prefix`` and joins all keys on the way with the separator, for example to
+    ``options.window``.
     """
     for name, value in values.items():
         if isinstance(value, Mapping):
@@ -332,7 +332,7 @@ def lock_run(path: Path) -> Iterator[None]:
     hint = "choose another place with -o"
     try:
         str(path).encode()
-    except UnicodeEncodeError as error:  # would stop the tokenizer's library after the training
+    except UnicodeEncodeError as error:  # the tokenizer's library would fail after the training
         raise OutputError(f"{path} is not UTF-8, as paths of models must be", hint=hint) from error
     require_local(path)
     if path.exists() and not path.is_dir():

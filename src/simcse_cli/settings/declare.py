@@ -131,7 +131,7 @@ def _long_flags(name: str, details: Setting) -> list[str]:
 
 
 def names_by_key(declared: Declared) -> dict[str, str]:
-    """Return the name of the setting that each key gives: its name, or a long flag of it."""
+    """Map keys to names of settings; the keys of a setting are its name and its long flags."""
     names = {name: name for name in declared}
     for name, (_, details) in declared.items():
         for text in _long_flags(name, details):
@@ -157,7 +157,7 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def words_of(group: type, values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the words that give a command those named settings that are not at their defaults."""
+    """Return the command-line words for those of the named settings that the user has chosen."""
     declared = settings_of(group)
     words = []
     for name in names:
@@ -310,7 +310,7 @@ def _needs(details: Setting) -> Iterable[tuple[str, str]]:
     return details.needs.items()
 
 
-def _parts(condition: str) -> Iterator[tuple[str, str, str]]:
+def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name, the sign (which may be empty) and the text of each alternative."""
     for part in condition.split("|"):
         match = _CONDITION.fullmatch(part)
@@ -325,7 +325,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     ``name=text`` asks for a value equal to the text, ``name~text`` for one that contains it (the
     value in lower case), and ``name`` alone for any value that is not empty or false.
     """
-    for name, sign, text in _parts(condition):
+    for name, sign, text in _alternatives(condition):
         value = values.get(name)
         if not sign:
             matches = bool(value)
@@ -342,13 +342,13 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
     """Put an unmet condition into words, such as ``without --dedup near or --leak-near``."""
     # All alternatives of a condition have the same sign, so that of the first one is enough.
-    parts = list(_parts(condition))
+    alternatives = list(_alternatives(condition))
     flags = []
-    for name, _, text in parts:
+    for name, _, text in alternatives:
         place = place_of(name, declared[name][1])
         joint = "=" if place.startswith("--set ") else " "  # --set NAME=VALUE, but --flag VALUE
         flags.append(f"{place}{joint}{text}" if text else place)
-    _, first_sign, _ = parts[0]
+    _, first_sign, _ = alternatives[0]
     preposition = "with" if first_sign.startswith("!") else "without"
     return f"{preposition} {' or '.join(flags)}"
 

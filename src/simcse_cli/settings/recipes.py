@@ -26,7 +26,7 @@ from simcse_cli.settings.declare import check_keys, coerce_settings, names_by_ke
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
-# Variables named as an option of ``train`` that no variable gives, and what gives it.
+# Variables without effect, although they have the name of an option; and what gives the option.
 _GIVEN_BY = {
     "SIMCSE_DATA_DIR": DATA_VARIABLE,
     "SIMCSE_MODE": "SIMCSE_OBJECTIVE",
@@ -118,7 +118,7 @@ def environment_settings() -> dict[str, Any]:
 
 
 def given_variables() -> dict[str, str]:
-    """Return the variable that gives each setting which the environment has, by its name."""
+    """Map the name of each setting that the environment gives to the variable that gives it."""
     variables: dict[str, str] = {}
     for variable, name in _NAME_OF.items():
         if os.environ.get(variable):

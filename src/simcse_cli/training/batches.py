@@ -59,7 +59,7 @@ class BatchMaker:
 
     @property
     def n_left_out(self) -> int:
-        """How many examples each epoch leaves out at its end, too few for a batch."""
+        """How many examples each epoch leaves out at its end: they are too few for a batch."""
         return max(0, self.n_examples - self.steps_per_epoch * self.global_batch_size)
 
     def _n_placed(self) -> int:
@@ -191,8 +191,8 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
         batches.add(row, shared.by_row.get(row, ()))
 
     # Keep all full batches, and the largest incomplete one.
-    placed = [row for batch in batches.filled if len(batch) == size for row in batch]
-    incomplete = [batch for batch in batches.filled if len(batch) < size]
+    placed = [row for batch in batches.contents if len(batch) == size for row in batch]
+    incomplete = [batch for batch in batches.contents if len(batch) < size]
     largest = max(incomplete, key=len, default=[])
     if len(largest) >= least:
         placed += largest
@@ -200,10 +200,10 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
 
 
 class _BatchesApart:
-    """Batches in the making, none with a text twice; ``filled`` holds the rows of each."""
+    """Batches in the making, none with a text twice; ``contents`` holds the rows of each."""
 
     def __init__(self, size: int) -> None:
-        self.filled: list[list[int]] = []
+        self.contents: list[list[int]] = []
         self._size = size
         # By text: the numbers of the batches with this text, and of the first batch without it.
         self._batches_with: defaultdict[int, set[int]] = defaultdict(set)
@@ -213,31 +213,31 @@ class _BatchesApart:
     def add(self, row: int, texts: Collection[int]) -> None:
         """Put a row into the first batch that has room and none of its texts."""
         number = self._batch_for(texts)
-        if number == len(self.filled):
-            self.filled.append([])
-        self.filled[number].append(row)
+        if number == len(self.contents):
+            self.contents.append([])
+        self.contents[number].append(row)
 
-        # Later searches pass over the first batches that have the text, or that are full.
+        # Later searches for a batch start behind the leading ones that have the text or are full.
         for text in texts:
             batches_with = self._batches_with[text]
             batches_with.add(number)
             while self._first_without[text] in batches_with:
                 self._first_without[text] += 1
-        while self._first_open < len(self.filled) and self._is_full(self._first_open):
+        while self._first_open < len(self.contents) and self._is_full(self._first_open):
             self._first_open += 1
 
     def _batch_for(self, texts: Collection[int]) -> int:
         """Return the number of the first batch with room and none of the texts; it may be new."""
         # The batches before ``number`` are full or have one of the texts.
         number = max([self._first_open, *(self._first_without[text] for text in texts)])
-        while number < len(self.filled) and (
+        while number < len(self.contents) and (
             self._is_full(number) or any(number in self._batches_with[text] for text in texts)
         ):
             number += 1
         return number
 
     def _is_full(self, number: int) -> bool:
-        return len(self.filled[number]) == self._size
+        return len(self.contents[number]) == self._size
 
 
 def random_generator(*key: int) -> np.random.Generator:

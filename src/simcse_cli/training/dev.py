@@ -61,7 +61,7 @@ from simcse_cli.settings.declare import flag
 DevFacts = dict[str, Any]  # names and digests of the dev data, for the record of a run
 
 DevExamples = Mapping[str, Floats]
-"""By dev task: a model's values for its examples, such as the cosines of pairs, ``(n,)`` each."""
+"""By dev task: what one model gives for each example, such as the cosines of pairs, ``(n,)``."""
 _PAIRS = "pairs"
 _QUERIES = "queries"
 _ROWS_PER_PASS = 64
@@ -128,20 +128,20 @@ class DevSts:
     def score(self, encode: Encode) -> DevScore:
         """Return the mean over tasks; a task's score is the correlation over all its pairs."""
         texts = [text for task in self.tasks for text in task.sentences]
-        vectors = encode_distinct(encode, self.pairs.sentences + texts)
-        if not all(np.isfinite(vector).all() for vector in vectors.values()):
+        vector_of_text = encode_distinct(encode, self.pairs.sentences + texts)
+        if not all(np.isfinite(vector).all() for vector in vector_of_text.values()):
             return NO_SCORE
         tasks: dict[str, float | None] = {}
         cosines: dict[str, Floats] = {}
         for task in self.tasks:
             name = measure_of(task)
-            by_subset = cosine_and_gold(score_sts_task(task, vectors))
-            tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, by_subset)
-            cosines[name] = np.concatenate([predicted for predicted, _ in by_subset])
+            cosines_and_golds = cosine_and_gold(score_sts_task(task, vector_of_text))  # by subset
+            tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, cosines_and_golds)
+            cosines[name] = np.concatenate([cosine for cosine, _ in cosines_and_golds])
         mean, _ = mean_and_deviation(list(tasks.values()))
 
         def encoded(texts: Sequence[str]) -> Floats32:
-            return np.stack([vectors[text] for text in texts])
+            return np.stack([vector_of_text[text] for text in texts])
 
         return with_geometry(encoded, self.pairs, mean, tasks, cosines)
 
@@ -231,8 +231,8 @@ class DevRetrieval:
         values = (measures.ndcg[9], measures.reciprocal_rank[9], *measures.recall[[0, 9, 99]])
         names = (name + DEV_SUFFIX for name in RETRIEVAL_MEASURES)
         tasks = dict(zip(names, map(float, values), strict=True))
-        by_query = {_QUERIES: measures.ndcgs[:, 9]}
-        return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, by_query)
+        examples = {_QUERIES: measures.ndcgs[:, 9]}
+        return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, examples)
 
     def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
         """Return the paired bootstrap over the queries."""
@@ -333,7 +333,8 @@ def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> 
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
     """Return the user's options for tables of training rows, and for tables of scored pairs."""
     row_roles = (*POSITIONAL, "text", "label")
-    # Columns without roles take the roles in order, so those that the objective reads come first.
+    # Columns that are given without roles get the roles in this order: first those that the
+    # objective reads.
     roles = (*row_roles, *SCORED_PAIR)
     if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *row_roles)
@@ -360,9 +361,10 @@ def build_dev_set(
     pairs = None
     facts = DevFacts()
     if config.dev_file:
-        _, for_pairs = given_tables(config, progress)
-        for_pairs = replace(for_pairs, keep_labels=())  # only training rows have labels
-        pairs = read_scored_pairs(config.dev_file, for_pairs)
+        _, options_for_pairs = given_tables(config, progress)
+        # ``--keep-label`` is for training rows alone: dev pairs have no labels.
+        pairs = read_scored_pairs(config.dev_file, replace(options_for_pairs, keep_labels=()))
+        # A stream or a data set of the Hub is no file, so its pairs are digested.
         if Path(config.dev_file).is_file():
             digest = sha256_file(config.dev_file)
         else:
@@ -484,7 +486,7 @@ def _build_sts(
     except DataError as error:
         complete = [name for name, paths in files.items() if all(path.is_file() for path in paths)]
         raise DataError(
-            f"--dev-suite sts: {error.message}", hint=_other_tasks(complete, all_tasks=names)
+            f"--dev-suite sts: {error.message}", hint=_hint_on_missing(complete, all_tasks=names)
         ) from error
 
     # Without --dev-file, measure alignment and uniformity on STS-B if chosen, else on all tasks.
@@ -510,7 +512,7 @@ def _build_transfer(
         complete = [name for name in names if name not in missing_of_task]
         raise DataError(
             f"--dev-suite transfer: missing files of {', '.join(missing_of_task)}: {missing}",
-            hint=_other_tasks(complete, all_tasks=names),
+            hint=_hint_on_missing(complete, all_tasks=names),
         )
 
     # Too few examples raise an error in ``outer_splits`` now, not after training; an unusual size
@@ -538,7 +540,7 @@ def _tasks(config: TrainConfig, *, known: Sequence[str], default: Sequence[str])
         raise ConfigError(f"--dev-tasks: {error}") from None
 
 
-def _other_tasks(complete: Collection[str], *, all_tasks: Collection[str]) -> str:
+def _hint_on_missing(complete: Collection[str], *, all_tasks: Collection[str]) -> str:
     """Return a hint on missing files; it lists the complete tasks if these are only some of all."""
     check = "check the folder with `simcse prepare senteval --data-dir DIR`"
     if 0 < len(complete) < len(all_tasks):

@@ -83,7 +83,8 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
         step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
-            # Start again at the end of a short run: a step beyond it has no learning rate.
+            # Stay in the first epoch, whose examples are made already, and in a short run: a step
+            # beyond its end has no learning rate.
             batch = trainer.batches.make(step % trainer.batches.steps_per_epoch)
             trainer.train_step(step % trainer.total_steps, batch)
             task.advance()

@@ -32,7 +32,7 @@ If another process has ended because of wrong flags, process 0 gets this time, b
 messages are shown. So does a process whose failure has cost others their contact.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
-LOST_CONTACT = 75  # exit code of a launched process that ends because another one has
+LOST_CONTACT = 75  # exit code of a launched process that ends because another one has ended
 
 
 # Features of accelerate that split a model over processes, by the variables that switch them on.
@@ -130,6 +130,7 @@ def _start(
     n_processes: int, arguments: Sequence[str], environment: Mapping[str, str], others: IO[bytes]
 ) -> "list[subprocess.Popen[bytes]]":
     """Start the processes; the messages of all but the first go to the file ``others``."""
+    # The environment may set its own number of threads, but none of the variables after it.
     shared = {
         "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
         **environment,

@@ -126,7 +126,7 @@ class Trainer:
         self.rank = self.accelerator.process_index
         self.n_processes = self.accelerator.num_processes
         self.objective: Objective = parts.objective.to(self.accelerator.device)
-        self.module: Any = self.accelerator.prepare(self.objective)
+        self.module: Any = self.accelerator.prepare(self.objective)  # averages its gradients
         self.optimizer = build_optimizer(self.objective, config)
         self.scaler = self.accelerator.scaler
 
@@ -145,7 +145,7 @@ class Trainer:
         )
         self.position = Position()
         self.session = Session()
-        # Reading results leaves a GPU idle, so the results of every step are read only on a CPU.
+        # Reading results leaves a GPU idle, so only on a CPU are they read after every step.
         self.reads_every_step = self.accelerator.device.type == "cpu"
         self.n_skipped = 0  # steps in a row that the scaler of fp16 has skipped
         self.running: list[RunningStep] = []
@@ -224,7 +224,7 @@ class Trainer:
         return "finished"
 
     def _evaluate_and_log(self, result: StepResult, task: ProgressTask, log: RunLog | None) -> None:
-        """Add a result to the totals of the run, evaluate if it is due, and show and log both."""
+        """Add a result to the totals, evaluate if due, and show and log the result and score."""
         position = self.position
         position.n_sentences += result.n_sentences
         position.train_seconds += result.seconds
@@ -286,8 +286,8 @@ class Trainer:
     def compile_kernels(self, steps: range) -> None:
         """Run the encoder forward and backward once if that compiles kernels.
 
-        No optimizer step then includes the compilation. The weights stay the same. A note of the
-        encoder tells whether kernels are compiled; if it says anything else, it is only shown.
+        No optimizer step then includes the compilation. The weights stay the same. The encoder's
+        note for the user is ``KERNELS_COMPILE`` if this is needed; another note is only shown.
         """
         if not steps:
             return
@@ -347,6 +347,7 @@ class Trainer:
                 terms=list(terms),
                 metrics=list(metrics),
                 lr=lr,
+                # The batches of the other processes are about as large.
                 n_sentences=batch.n_sentences * self.n_processes,
                 n_tokens=batch.n_tokens * self.n_processes,
             )
@@ -383,7 +384,10 @@ class Trainer:
         )
 
     def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
-        """Raise TrainingError if the loss or the gradient of a step is NaN or infinite."""
+        """Raise TrainingError if the loss or the gradient of a step is NaN or infinite.
+
+        With fp16 the gradient may be so in some steps, but not in ``MOST_SKIPPED`` steps in a row.
+        """
         # After the terms of the loss, ``values`` holds metrics, which are not needed here.
         parts = dict(zip(step.terms, values[: len(step.terms)], strict=True))
         loss = sum(parts.values())
@@ -392,7 +396,7 @@ class Trainer:
         if not math.isfinite(loss):
             problem = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
         elif not math.isfinite(norm):
-            # The scaler of fp16 skips such a step; only many of them in a row are an error.
+            # The scaler of fp16 skips such a step and lowers its scale for the next one.
             self.n_skipped += 1
             if self.scaler is not None and self.n_skipped < MOST_SKIPPED:
                 return
@@ -521,7 +525,7 @@ class Trainer:
     def gain(self) -> Gain | None:
         """Return the gain of the best model over the start.
 
-        The result is None if the start is best, or if ``gain_of`` has no gain.
+        The result is None without dev scores, if the start is best, or if ``gain_of`` gives none.
         """
         if self.position.best_step in (None, 0):
             return None

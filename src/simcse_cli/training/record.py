@@ -75,7 +75,11 @@ def earlier_session(run_dir: Path) -> Session:
         return Session()
     record = read_run_record(run_dir)
     seconds = 3600 * (record.timings.get("hours") or 0.0)
-    return Session(record.started or _now(), record.peak_memory_bytes or 0, seconds)
+    return Session(
+        started=record.started or _now(),
+        peak_memory_bytes=record.peak_memory_bytes or 0,
+        earlier_seconds=seconds,
+    )
 
 
 def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: bool) -> RunLog:
@@ -197,7 +201,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
 
 @cache
 def _sha256(file: Path, _state: tuple[int, ...]) -> str:
-    """Return the SHA-256 of a file, computed once for all runs of a command unless it changes."""
+    """Return the SHA-256 of a file; a command computes it again only if ``_state`` has changed."""
     return sha256_file(file)
 
 

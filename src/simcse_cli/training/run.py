@@ -98,7 +98,8 @@ class _Request:
         try:
             return train_run(config, run_dir, self.progress, **how)
         except OutputError as error:
-            # If the system refused to write, such as on a full disk, what was written is kept.
+            # If the system refused to write, such as on a full disk, what was written is kept: tell
+            # how to continue from it.
             if error.hint and isinstance(error.__cause__, OSError) and runs.is_run(run_dir):
                 folder = runs_folder(self.options) if self.is_many else run_dir
                 place = "" if self.options.output else f"-o {shlex.quote(str(folder))} "
@@ -124,7 +125,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
-    # A launched process has its settings from a recipe of the launcher, and a sweep sets some.
+    # An error about a setting tells which recipe or variable gave it. A launched process, whose
+    # recipe its launcher wrote, cannot tell, and neither can a sweep, which sets some itself.
     if processes.is_launched() or options.sweep is not None:
         return _carry_out(request, seeds)
     with recipes.telling_sources(options.config, settings):
@@ -175,7 +177,7 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
 def _join_processes(options: RunOptions, progress: Progress) -> int:
     """Return how many processes this one has to start, or 1 if it does the training itself.
 
-    If it trains and was started together with other processes, it has joined their group.
+    If it trains and was started together with other processes, it joins their group here.
     """
     if processes.is_launched():
         processes.end_with_launcher()
@@ -209,14 +211,14 @@ def _require_resumable(request: _Request) -> None:
 
 def _unused_folder(config: TrainConfig) -> Path:
     """Return the folder that a run without ``--output`` gets, the same on all processes."""
-    method = config.objective.rpartition(":")[2]
+    method = config.objective.rpartition(":")[2]  # the class of FILE.py:CLASS, or the whole name
     stem = f"{method}-{Path(config.model).name}-{config.seed}"
-    unused = Path("runs") / stem
+    folder = Path("runs") / stem
     for number in itertools.count(2):
-        if not unused.exists():
+        if not folder.exists():
             break
-        unused = Path("runs") / f"{stem}-{number}"
-    return processes.exchange(unused)[0]
+        folder = Path("runs") / f"{stem}-{number}"
+    return processes.exchange(folder)[0]
 
 
 def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
@@ -246,7 +248,7 @@ def train_many(request: _Request, seeds: Sequence[int]) -> Outcome | None:
     """Train one run per seed, or the trials of a sweep, under one folder."""
     options = request.options
     folder = runs_folder(options)
-    many = ManyRuns(folder, request.run_one, seeds, options.resume, options.force)
+    many = ManyRuns(folder, request.run_one, seeds, resume=options.resume, force=options.force)
     try:
         with sole_training(folder):
             if options.sweep is None:
@@ -443,30 +445,31 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
     lengths = {name: value for name, value in changed.items() if name in ("max_steps", "epochs")}
     others = [name for name in changed if name not in lengths]
     if others:
-        places = ", ".join(_place(name, changed[name], typed) for name in others)
+        as_given = ", ".join(_as_given(name, changed[name], typed) for name in others)
         differ = "differs" if len(others) == 1 else "differ"
         values = ", ".join(str(getattr(config, name)) for name in others)
         raise ConfigError(
-            f"{places} {differ} from the run in {resumed}, which has {values}",
+            f"{as_given} {differ} from the run in {resumed}, which has {values}",
             hint=_how_to_continue(others, typed),
         )
     for name, value in lengths.items():
-        place = _place(name, value, typed)
+        as_given = _as_given(name, value, typed)
         if config.schedule not in (Schedule.CONSTANT, Schedule.TENSION) or config.warmup:
             hint = _how_to_continue([name], typed)
             raise ConfigError(
-                f"{place}: the learning rates of the run in {resumed} depend on its length "
+                f"{as_given}: the learning rates of the run in {resumed} depend on its length "
                 f"(--schedule {config.schedule}, --warmup {config.warmup:g})",
                 hint=f"{hint}; a run with --schedule constant and no --warmup can go further",
             )
         if name == "epochs" and config.max_steps is not None:
             raise ConfigError(
-                f"{place}: has no effect, the run in {resumed} counts steps", hint="use --max-steps"
+                f"{as_given}: has no effect, the run in {resumed} counts steps",
+                hint="use --max-steps",
             )
     return replace(config, **lengths)
 
 
-def _place(name: str, value: object, typed: Settings) -> str:
+def _as_given(name: str, value: object, typed: Settings) -> str:
     """Return a setting as it was given, by a flag or in the environment."""
     if name in typed:
         return f"{flag(TrainConfig, name)} {value}"

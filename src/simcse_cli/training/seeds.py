@@ -110,7 +110,7 @@ class ManyRuns:
             yield replace(config, seed=seed), folder
 
     def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
-        """Train one run per seed and return the records."""
+        """Train one run per seed; return for each what ``run_or_reuse`` returns."""
         return [run_or_reuse(*run, self.run_one) for run in self.runs_of(config, below)]
 
 
@@ -131,6 +131,7 @@ def _is_ours(entry: Path) -> bool:
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train a run and return its record; if the folder has the finished run, return that record.
 
+    If the run is trained now, only the first process returns its record; the others return None.
     The resume state of a finished run is removed unless several are to be kept. An interrupted run
     raises ``Stopped``, on all processes.
     """

@@ -70,7 +70,10 @@ LOOKED_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """What a ``Trainer`` needs besides the settings; ``digests`` are facts for the run's record."""
+    """What a ``Trainer`` needs besides the settings.
+
+    ``digests`` holds what the run records of its data and code: digests, names and counts.
+    """
 
     objective: Objective
     batches: BatchMaker
@@ -101,7 +104,8 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
 
     A model that records the pooler of this run keeps its head, and its normalisation if training
     compares by cosine. A checkpoint of the original SimCSE code keeps its ``mlp`` head. Any other
-    model gets a new head, drawn from the seed, if the pooler trains one, as ``cls`` does.
+    model gets a new head, drawn from the seed, if the pooler trains one, as ``cls`` does. With
+    ``--head none``, no model has a head.
 
     Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS].
     """
@@ -221,7 +225,7 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
     if not on_tokens:
         return model_augmenter(options)
     method = choices.Augmentation(on_tokens[0].method)
-    rate = on_tokens[0].rate or 0.0
+    rate = on_tokens[0].rate or 0.0  # never 0: both methods have a default rate
     # A step on sub-words changes those that the encoder's tokenizer makes in training, so it names
     # no other tokenizer, and it stands alone.
     if len(steps) > 1 or steps[0].model is not None:
@@ -323,7 +327,7 @@ def train_sources(config: TrainConfig) -> list[tuple[str, float]]:
 
 
 def _folder_hint(source: str) -> str | None:
-    """Return how to make one training file of a folder; None if the source is no folder."""
+    """Return how to make a training file out of a folder; None if ``source`` is no folder."""
     if not Path(source).is_dir():
         return None
     text = shlex.quote(f"{Path(source).resolve().name}.txt")
@@ -363,12 +367,12 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
                 "examples from all files together, so a file has no weight of its own",
                 hint=f"write --train-file {source}",
             )
-    for_rows, for_pairs = given_tables(config, progress)
+    options_for_rows, options_for_pairs = given_tables(config, progress)
 
     # Join the documents of all files: the objective makes its examples from all of them together.
     if objective.reads is DataKind.DOCUMENTS:
         documents = [
-            training_file.read_training_documents(source, for_rows) for source, _ in sources
+            training_file.read_training_documents(source, options_for_rows) for source, _ in sources
         ]
         return training_file.join_documents(documents)
 
@@ -376,13 +380,13 @@ def read_data(config: TrainConfig, progress: Progress) -> Any:
     parts = []
     for source, weight in sources:
         if objective.reads is DataKind.LABELLED:
-            part = training_file.read_labelled_rows(source, for_rows)
+            part = training_file.read_labelled_rows(source, options_for_rows)
         elif objective.reads is DataKind.SCORED:
-            part = training_file.read_scored_rows(source, for_pairs)
+            part = training_file.read_scored_rows(source, options_for_pairs)
         else:
             limit = _row_limit(source, config, objective, progress)
             part = training_file.read_training_rows(
-                source, for_rows, limit=limit, n_columns=objective.n_columns[0]
+                source, options_for_rows, limit=limit, n_columns=objective.n_columns[0]
             )
         if part.n_dropped:
             lacking = " or ".join(part.columns)
@@ -408,7 +412,7 @@ def _row_limit(
 ) -> int | None:
     """Return how many rows of ``source`` to read, or None for all of them.
 
-    Of a Hub dataset, no more are read than ``--max-steps`` needs if every row is an example.
+    Only a Hub dataset in which every row is an example is cut, to what ``--max-steps`` needs.
     """
     can_be_cut = guess_format(source) is FileFormat.HUB and objective.rows_are_examples
     if not can_be_cut or config.max_steps is None:
@@ -428,6 +432,7 @@ def _hold_out(
     chosen anchor are held out. The choice does not depend on the seed of the run.
     """
     # Held-out rows must be pairs of texts, except for a masked LM, which is scored on single texts.
+    # Rows with a label are refused: their texts may contradict each other.
     n_needed = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
     is_rows = isinstance(data, training_file.TrainingRows)
     if not is_rows or len(data.columns) < n_needed or data.columns[-1] == "label":
@@ -505,7 +510,8 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
     teachers = Teachers(
         weighted_names, data.rows, config.device, progress, texts_digest=data.digest
     )
-    # The record of vectors names one input, so the rows of several files cannot be compared to it.
+    # Warn of vectors of another file. Their record names one input, so the rows of several files
+    # cannot be compared to it.
     sources = train_sources(config)
     if len(sources) == 1:
         teachers.tell_origin(sources[0][0], progress)
@@ -517,7 +523,7 @@ def build_parts(
 ) -> TrainingParts:
     """Read the data, and build the objective and the dev set.
 
-    ``resumed_batches`` is the kind of batches that a resumed run has had so far.
+    ``resumed_batches`` is the kind of batches that a resumed run has had so far, else None.
     """
     # Read the data to train on, and the dev set, which chooses the model.
     check_settings(config)
@@ -543,7 +549,7 @@ def build_parts(
 
     # Make the examples of the first epoch, to count them; this may add to ``objective.warnings``.
     examples = objective.examples(data, random_generator(config.seed, 0))
-    n_examples = sum(n_taken(*file) for file in files_of(examples))
+    n_examples = sum(n_taken(n_of_file, weight) for n_of_file, weight in files_of(examples))
     if n_examples < 2 and not objective.learns_from_one_row:
         raise DataError(
             f"{data.name}: {n_examples} training example, need at least 2 (the loss compares the "
@@ -556,18 +562,19 @@ def build_parts(
             hint="start fewer processes",
         )
     has_hard_negatives = examples.are_rows and len(data.columns) > 2
-    is_alone = config.batch_size * process_count() == 1
-    if is_alone and objective.needs_two_rows:
+    is_scored = objective.reads is DataKind.SCORED
+    batch_is_one_row = config.batch_size * process_count() == 1
+    if batch_is_one_row and objective.needs_two_rows:
         raise ConfigError(
             f"--batch-size 1: --objective {config.objective} compares the rows of a batch here, "
             "need at least 2",
             hint="use a larger --batch-size",
         )
-    if is_alone and objective.in_batch_negatives and not has_hard_negatives:
+    if batch_is_one_row and objective.in_batch_negatives and not has_hard_negatives:
         progress.warn(
             "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is learnt"
         )
-    elif is_alone and objective.reads is DataKind.SCORED and not objective.learns_from_one_row:
+    elif batch_is_one_row and is_scored and not objective.learns_from_one_row:
         progress.warn("--batch-size 1: the loss compares the scores of a batch, so it is 0")
     for warning in objective.warnings:
         progress.warn(warning)
@@ -599,9 +606,9 @@ def build_parts(
         teachers=teachers,
     )
     digests["n_examples"] = batches.n_examples
-    if n_left_out := n_examples - batches.n_examples:
+    if n_without_place := n_examples - batches.n_examples:
         progress.info(
-            f"{n_left_out:,} of {n_examples:,} rows have no place in an epoch: their texts "
+            f"{n_without_place:,} of {n_examples:,} rows have no place in an epoch: their texts "
             f"are too frequent for batches of {batches.global_batch_size:,}"
         )
     if batches.n_left_out:
@@ -629,7 +636,7 @@ def _code_and_models(
 
 
 def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Progress) -> Objective:
-    """Return the objective with its encoder; layers that the objective adds depend on the seed."""
+    """Return the objective with its encoder; layers that it adds are drawn from the seed."""
     settings = _common_settings(config) | {
         "augment": build_augment(config.augment, config.device),
         "teacher": None if teachers is None else teachers.dim,  # objectives take the width alone
@@ -670,7 +677,7 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
             example_texts = _texts_of(examples.items[place])
             texts += example_texts
             owners += [place] * len(example_texts)
-        # Only texts whose cut ids reach the limit are counted again, as only these can be longer.
+        # Only texts whose cut ids reach the limit can be longer, so only these are read again.
         cut_ids = tokens.ids(texts, limit)
         longer = tokens.longer_than(limit, texts, cut_ids)
         n_cut += len({owners[position] for position in longer})

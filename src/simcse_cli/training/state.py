@@ -49,9 +49,9 @@ class Position:
     """The position of a run after a completed optimizer step.
 
     ``start_score`` is the dev score before training, ``trained_score`` the best later one, and
-    ``best_score`` the best of all. ``start_examples`` and ``best_examples`` hold the value of each
-    dev example, by the model before training and by the best model. ``total_seconds`` covers all
-    sessions, ``n_sentences`` all processes.
+    ``best_score`` the best of all. For each dev task, ``start_examples`` and ``best_examples`` hold
+    the values of its examples by the model before training and by the best model.
+    ``total_seconds`` covers all sessions, ``n_sentences`` all processes.
     """
 
     step: int = 0

@@ -67,9 +67,9 @@ class SweepPlan:
 class Trial:
     """One combination of settings, and the best dev score of each seed.
 
-    ``measure`` says in words what the scores are (``spearman of dev.tsv``), once they are there.
-    ``name`` is also the name of its folder. ``best_steps`` are the steps that reached the scores;
-    0 means the model before training. ``failure`` says why a trial has no scores.
+    ``measure`` says in words what the scores are (``spearman of dev.tsv``); it is None before there
+    are scores. ``name`` is also the name of the trial's folder. ``best_steps`` are the steps that
+    reached the scores; 0 means the model before training. ``failure`` says why there are no scores.
     """
 
     name: str
@@ -266,11 +266,11 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     try:
         records = runs.train(config, trial.name)
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
-        # The sweep goes on after a failure that the settings of this trial may have caused. Lack of
-        # memory ends a group: other processes would wait for ever for one that alone lacks it.
+        # The sweep goes on after a failure that the settings of this trial may have caused. But it
+        # ends if one process of a group lacks memory: the others would wait for it for ever.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
-        is_lack_without_group = is_out_of_memory(error) and process_count() == 1
-        may_go_on = isinstance(error, TrainingError | Stopped) or is_lack_without_group
+        lone_process_lacks_memory = is_out_of_memory(error) and process_count() == 1
+        may_go_on = isinstance(error, TrainingError | Stopped) or lone_process_lacks_memory
         if is_interrupted or not may_go_on:
             raise
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)

@@ -42,6 +42,7 @@ def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """
     values = [sorted({point.value(name) for point in points}, key=_order) for name in swept]
     scores = {tuple(map(point.value, swept)): 100 * point.score for point in points}
+    # In a full grid of two settings, every pair of values belongs to exactly one trial.
     if len(swept) == 2 and len(points) == len(scores) == len(values[0]) * len(values[1]):
         return _draw_grid(scores, swept, values)
     figure, (axes,) = new_figure(6.0, 3.6)
@@ -111,7 +112,7 @@ def _draw_scores(
 def _draw_grid(
     scores: dict[tuple[Any, ...], float], swept: Sequence[str], values: list[list[Any]]
 ) -> Figure:
-    """Draw the scores of every pair of values of two settings."""
+    """Draw a table of the scores, one for each pair of values of the two settings."""
     rows, columns = values
     table = [[scores[row, column] for column in columns] for row in rows]
     figure, (axes,) = new_figure(1.8 + 1.1 * len(columns), 1.4 + 0.6 * len(rows))

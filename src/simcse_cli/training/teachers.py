@@ -28,7 +28,7 @@ from simcse_cli.settings.config import LoadOptions
 
 
 class Teacher:
-    """One teacher: a model, or a file with its vectors."""
+    """One teacher: a model, or a file with a model's vectors of the training texts."""
 
     def __init__(self, name: str, weight: float, device: str, progress: Progress) -> None:
         self.name = name
@@ -121,6 +121,7 @@ class Teachers:
                 texts = (text for row in self.rows for text in row)
                 total = len(self.rows) * self.n_columns
                 encode = partial(teacher.model.encode, normalize=True)
+                # The sink calls ``companions`` to write the record beside the vectors.
                 write_record = partial(_write_record, record.name, made_of)
                 sink = VectorSink(
                     output,

@@ -321,7 +321,7 @@ def dropout_add_norm_forward(
     lowest, scale = _lowest_kept_and_scale(threshold)
     row = np.empty(width, np.float32)
     for i in range(n_rows):
-        if threshold >= 0:
+        if threshold >= 0:  # else the draws stay 0, and ``lowest`` keeps them all
             _draw(stream, words)
         state, change, result = states[i], update[i], out[i]
         packed_result, normed_row, kept = operand[i], normed[i], keep[i]
@@ -485,7 +485,7 @@ def _tile_product(n_vectors: int) -> Any:
             for v, value in enumerate(row_added):
                 place = address(c, builder.add(start, number(4 * LANES * v)), vector)
                 builder.store(value, place).align = 4
-        return context.get_dummy_value()
+        return context.get_dummy_value()  # for a function that returns nothing
 
     @intrinsic
     def tile(
@@ -571,7 +571,7 @@ def _draw_head(
     indices into ``words``: that of this head's first draw, counted in draws, and that of its last
     word.
     """
-    start = n_before * n_draws % DRAWS_A_WORD
+    start = (n_before * n_draws) % DRAWS_A_WORD
     end = start + n_draws
     n_words = (end + DRAWS_A_WORD - 1) // DRAWS_A_WORD
     if start:
@@ -617,7 +617,8 @@ def attention_forward(
     factor = _F(1 / np.sqrt(head))
     padded, rows = _rounded_up(length, LANES), _rounded_up(length, _TILE_ROWS)
     lowest, scale = _lowest_kept_and_scale(threshold)
-    # Room for a few more: a head may start inside a word, and a row reads draws for its padding.
+    # A few more draws than those of one head: a head may start inside a word, and a row also reads
+    # draws for its padding.
     words = np.zeros(length * length // DRAWS_A_WORD + LANES, np.uint64)
     draws = words.view(np.int16)
     # The index of a head's first draw in ``draws``, and that of its last word in ``words``. The

@@ -145,10 +145,10 @@ class DropoutAddNorm(torch.autograd.Function):
 
 
 class BiasAttend(torch.autograd.Function):
-    """The context of attention within sentences, ``(T, D)``; tokens of no sentence get zeros.
+    """The context of attention within sentences, ``(T, D)``.
 
-    Each row of ``groups`` describes sentences of equal length, which follow each other: the index
-    of their first token, their number and their length.
+    Tokens behind the last sentence get zeros. Each row of ``groups`` describes sentences of equal
+    length, which follow each other: the index of their first token, their number and their length.
     """
 
     @staticmethod
@@ -167,7 +167,7 @@ class BiasAttend(torch.autograd.Function):
             padded_length = -(-length // LANES) * LANES  # rounded up
             probs.append(pool.tensor((n_sentences * n_heads * length, padded_length)))
         context = pool.tensor((len(qkv), qkv.shape[1] // 3), qkv.dtype)
-        # The memory of the pool is not cleared, and no kernel writes the rows of no sentence.
+        # The pool's memory is not cleared, and the kernels write only the rows of sentences.
         context[_n_sentence_tokens(groups) :] = 0
         for tokens, length, group_probs in _by_group(groups, probs):
             compiled.attention_forward(
@@ -191,7 +191,7 @@ class BiasAttend(torch.autograd.Function):
         qkv, bias, *probs = ctx.saved_tensors
         d_qkv = _like(qkv, ctx.pool)
         d_bias = torch.zeros_like(bias)
-        # Rows of no sentence take no part in attention.
+        # Tokens that belong to no sentence take no part in attention, so they get no gradient.
         d_qkv[_n_sentence_tokens(ctx.groups) :] = 0
         for tokens, length, group_probs in _by_group(ctx.groups, probs):
             compiled.attention_backward(
