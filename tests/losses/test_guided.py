@@ -18,9 +18,14 @@ OPPOSITE = [
 def test_guided_loss_equals_loops(margin, n_negatives):
     views = [normal(4, 3, seed=seed) for seed in range(2 + n_negatives)]
     guide = [normal(4, 5, seed=10 + seed) for seed in range(2 + n_negatives)]
-    # Rows 1 and 2 have the same anchor; negatives are positive 0 (twice), anchor 1, and others.
-    texts = torch.tensor([[0, 1, 1, 9], [2, 3, 1, 10], [2, 4, 11, 2], [5, 6, 12, 13]])
+    # Rows 1 and 2 have the same anchor, and anchor 3 is positive 0; negatives are positive 0 (twice),
+    # anchor 1, and others.
+    texts = torch.tensor([[0, 1, 1, 9], [2, 3, 1, 10], [2, 4, 11, 2], [1, 6, 12, 13]])
     texts = texts[:, : 2 + n_negatives]
+
+    def fits(i, j):
+        return texts[i, 0] in (texts[j, 0], texts[j, 1]) or texts[i, 1] == texts[j, 1]
+
     blocks = [(0, 1), *((0, 2 + k) for k in range(n_negatives)), (0, 0), (1, 1)]
     total, n_removed, n_all = 0.0, 0, 0
     for i in range(4):
@@ -33,7 +38,7 @@ def test_guided_loss_equals_loops(margin, n_negatives):
                     continue
                 is_closer = cosine(guide[left][i], guide[column][j]) > bar
                 n_removed, n_all = n_removed + is_closer, n_all + 1
-                is_known = {i, j} == {1, 2}
+                is_known = fits(i, j) or (left == column and fits(j, i))
                 if column > 1:
                     is_known = texts[j, column] in texts[i, :2]
                 if not is_closer and not is_known:

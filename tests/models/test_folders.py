@@ -47,6 +47,8 @@ def dense(n_in, n_out, activation=IDENTITY, *, seed=7, **more):
     }
     torch.manual_seed(seed)
     weights = {"linear.weight": torch.randn(n_out, n_in) / 4, "linear.bias": torch.randn(n_out) / 4}
+    if not config["bias"]:
+        del weights["linear.bias"]
     return "Dense", {name: value for name, value in config.items() if value is not ...}, weights
 
 
@@ -168,6 +170,7 @@ EQUAL = {
     "a default prompt": ((MEAN,), {"prompts": {"q": "query: "}, "default_prompt_name": "q"}, None),
     "mean and tanh": ((MEAN, dense(32, 32, "torch.nn.modules.activation.Tanh")), {}, None),
     "another width": ((MEAN, dense(32, 20, "torch.nn.Tanh"), NORMALIZE), {}, None),
+    "no bias": ((CLS, dense(32, 32, "torch.nn.Tanh", bias=False)), {}, None),
     "no activation": ((CLS, dense(32, 32, ...)), {}, None),
     "new names": (((f"{NEW}normalize.Normalize", None),), {}, "Pooling first"),
     "two layers": (

@@ -215,6 +215,11 @@ def test_flow_that_diverges_names_the_step():
         BertFlow(levels=1, depth=1).fit(1e37 * curved(8))
 
 
+def test_flow_refuses_a_single_pair():
+    with pytest.raises(ValueError, match="at least two pairs"):
+        BertFlow().fit(curved(2).reshape(1, 2, 16))
+
+
 def test_flow_refuses_a_dimension_that_cannot_be_halved():
     with pytest.raises(ValueError, match="divisible by 8, got 12"):
         BertFlow().fit(curved(8, dim=12))

@@ -53,11 +53,14 @@ def guided_info_nce(
     is_own = own_pairs(anchors)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
-    # For each view on the right: which of its texts are known to fit a row, ``(N, N)``.
-    known: list[Tensor] = []
+    # For each pair of views: which texts on the right are known to fit a row, ``(N, N)``. Within a
+    # view, two texts fit each other if one is the partner of the other in any row.
+    known: dict[tuple[int, int], Tensor] = {}
     if texts is not None:
-        known = [equal_pairs(texts)] * 2
-        known += torch.split(is_anchor_or_positive(texts), len(anchors), dim=1)
+        fits = equal_pairs(texts)
+        known = {(0, 1): fits, (0, 0): fits | fits.T, (1, 1): fits | fits.T}
+        of_negatives = torch.split(is_anchor_or_positive(texts), len(anchors), dim=1)
+        known |= {(0, view): fits for view, fits in enumerate(of_negatives, start=2)}
 
     # For each pair of views: the student's cosines, without the entries to leave out.
     logits = []
@@ -76,7 +79,7 @@ def guided_info_nce(
         # The entries below are left out too, but do not count as removed by the guide.
         left_out = removed
         if known:
-            left_out = left_out | known[right]
+            left_out = left_out | known[left, right]
         if left == right:
             left_out = left_out | is_own
         block = similarity_matrix(views[left], views[right])

@@ -147,17 +147,20 @@ def _require_model_files_only(target: Path) -> None:
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
-    """Return the head as the architecture's own pooler, or None if it does not fit there.
-
-    A head fits if its outputs are as wide as its inputs and it ends in tanh.
-    """
+    """Return the head as the architecture's own pooler, or None if it does not fit there."""
     head = encoder.head
-    if head is None or head.dense.out_features != head.dense.in_features or not head.tanh:
+    if head is None or not _fits_own_pooler(head):
         return None
     pooler = blank_pooler(encoder.config)
     if pooler is not None:
         pooler.get_submodule("dense").load_state_dict(head.dense.state_dict())
     return pooler
+
+
+def _fits_own_pooler(head: MlpHead) -> bool:
+    """Tell whether a head is like the poolers of architectures: square, with a bias, then tanh."""
+    is_square = head.dense.out_features == head.dense.in_features
+    return is_square and head.dense.bias is not None and head.tanh
 
 
 def _write_module(
@@ -519,11 +522,10 @@ def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | Non
 
     That pooler reads the first token and ends in tanh.
     """
-    if encoder.head is None or not encoder.head.tanh or encoder.pooler is not Pooler.CLS:
+    head = encoder.head
+    if head is None or not _fits_own_pooler(head) or encoder.pooler is not Pooler.CLS:
         return None
     pooled: Tensor | None = getattr(output, "pooler_output", None)
-    if pooled is None or pooled.shape[1] != encoder.dim:
-        return None
     return pooled
 
 

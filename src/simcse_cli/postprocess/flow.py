@@ -195,6 +195,8 @@ class BertFlow(PostProcessor):
         fit_matrix(vectors)
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         n_sides = examples.shape[1]
+        if len(examples) < 2:  # actnorm needs the spread of their first sides
+            raise ValueError(f"need at least two pairs to fit on, got {len(examples)}")
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
 
