@@ -1,5 +1,6 @@
 import pytest
 
+from helpers import Told
 from simcse_cli.data.given import Given
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
@@ -19,13 +20,30 @@ def write(tmp_path, text):
     [
         "q1 0 d2 1\nq1 0 d3 0\nq2 0 d3 2\n",
         "query-id\tcorpus-id\tscore\nq1\td2\t1\nq2\td3\t1\n",
-        "q1\td2\t1\n\nq2\td3\t1\nq9\td1\t1\nq1\td9\t1\n",
+        "q1\td2\t1\n\nq2\td3\t1\nq9\td1\t1\nq1\td9\t0\n",
     ],
 )
 def test_relevance_by_id(tmp_path, text):
     assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [
         {1: 1},
         {2: 2 if " 2\n" in text else 1},
+    ]
+
+
+def test_documents_that_the_corpus_lacks_stay_relevant_and_are_counted(tmp_path):
+    told = Told()
+    queries = NumberedTexts(["a", "b", "c", "d"], ["q1", "q2", "q3", "q4"])
+    text = "q1 d1 2\nq1 d8 2\nq1 d9 1\nq2 d9 1\nq3 d2 0\nq7 d1 1\n"
+    path = write(tmp_path, text)
+    found = read_relevance(path, queries, CORPUS, told)
+    assert found == [{0: 2, 3: 2, 4: 1}, {4: 1}, {}, {}]  # rows 3 and 4 are d8 and d9
+    assert told.warnings == [
+        f"{path}: the corpus lacks 3 of the 4 relevant sentences of these queries, "
+        "which count as not found"
+    ]
+    assert told.lines == [
+        f"{path}: left out, since not among the queries: 1 of 4 judged queries",
+        f"{path}: left out, since without a relevant sentence: 2 of 4 queries",
     ]
 
 

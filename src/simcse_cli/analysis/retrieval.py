@@ -81,18 +81,25 @@ class CorpusSearch:
         wanted = frozenset(queries)
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
-    def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
+    def scores(
+        self, queries: NumberedTexts, qrels: Path, depth: int, progress: Progress
+    ) -> dict[str, RetrievalScores]:
         """Return the scores of the first ``depth`` results, under the label of each encoder."""
-        relevant = read_relevance(qrels, queries, self.corpus)
+        relevant = read_relevance(qrels, queries, self.corpus, progress)
         left_out = None
         if not self.options.keep_identical:
             # A sentence that is left out of the results does not count as relevant either.
             left_out = queries.sentences
             sentences = self.corpus.sentences
-            kept = []
-            for gains, query in zip(relevant, left_out, strict=True):
-                kept.append({row: gain for row, gain in gains.items() if sentences[row] != query})
-            relevant = kept
+            n_texts = len(sentences)  # a relevant sentence that the corpus lacks has a higher row
+            relevant = [
+                {
+                    row: gain
+                    for row, gain in gains.items()
+                    if row >= n_texts or sentences[row] != query
+                }
+                for gains, query in zip(relevant, left_out, strict=True)
+            ]
         if not any(relevant):
             raise DataError(
                 f"{qrels}: the only relevant sentence of every query is the query itself, "
@@ -468,7 +475,9 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plo
     return figure
 
 
-def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
+def retrieval_analysis(
+    search: CorpusSearch, queries: NumberedTexts, progress: Progress = SILENT
+) -> Analysis:
     """Return the neighbours of the shown queries and, if there are judgements, the scores."""
     options = search.options
     ks = read_ranks(options.at)
@@ -482,7 +491,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
     # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
-    scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
+    scores = {}
+    if options.qrels is not None:
+        scores = search.scores(queries, options.qrels, depth, progress)
     n_texts = len(search.corpus.sentences)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)

@@ -9,7 +9,9 @@ there is no tab):
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
 Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. Only a relevance above
-0 counts. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+0 counts. A judged document that the corpus lacks counts as one that is not found, as in trec_eval;
+the sentences of a group only say which sentences of the corpus belong together. In a table with
+``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
 """
 
 import random
@@ -29,9 +31,13 @@ from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import parse_number
 from simcse_cli.files.streams import iter_lines
+from simcse_cli.progress import SILENT, Progress
 
 Relevance = dict[int, float]
-"""The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0."""
+"""The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0.
+
+A relevant document that the corpus lacks has a row after its last one.
+"""
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
@@ -119,9 +125,15 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def read_relevance(
-    path: Path | str, queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str,
+    queries: NumberedTexts,
+    corpus: NumberedTexts,
+    progress: Progress = SILENT,
 ) -> list[Relevance]:
-    """Return the corpus rows that are relevant to each query, which may be none."""
+    """Return the rows that are relevant to each query, which may be none.
+
+    Documents that the corpus lacks, and queries that have no scores, are counted for the user.
+    """
     judgements: list[_Judgement] = []
     for line_no, line in enumerate(iter_lines(path), start=1):
         if line.strip():
@@ -141,10 +153,14 @@ def read_relevance(
         relevant = _by_group(judgements, queries, corpus)
     else:
         _skip_header(judgements)
-        relevant = _by_id(path, judgements, queries, corpus)
+        relevant = _by_id(path, judgements, queries, corpus, progress)
     if not any(relevant):
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
+    n_without = sum(not rows for rows in relevant)
+    if n_without:
+        counts = f"{n_without:,} of {len(relevant):,} queries"
+        progress.info(f"{path}: left out, since without a relevant sentence: {counts}")
     return relevant
 
 
@@ -178,16 +194,38 @@ def _by_group(
 
 
 def _by_id(
-    path: Path | str, judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str,
+    judgements: list[_Judgement],
+    queries: NumberedTexts,
+    corpus: NumberedTexts,
+    progress: Progress,
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
-    relevant: defaultdict[str, Relevance] = defaultdict(dict)
+    n_corpus = len(corpus_rows)
+    relevant: dict[str, Relevance] = {identifier: {} for identifier in queries.ids}
+    unknown_queries = set[str]()
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
-        if gain > 0 and document in corpus_rows:
-            relevant[query][corpus_rows[document]] = gain
-    return [relevant.get(identifier, {}) for identifier in queries.ids]
+        if query not in relevant:
+            unknown_queries.add(query)
+        elif gain > 0:
+            row = corpus_rows.setdefault(document, len(corpus_rows))
+            relevant[query][row] = gain
+
+    # Say what the scores are about.
+    relevant_rows = [row for rows in relevant.values() for row in rows]
+    n_missing = sum(row >= n_corpus for row in relevant_rows)
+    if n_missing:
+        progress.warn(
+            f"{path}: the corpus lacks {n_missing:,} of the {len(relevant_rows):,} relevant "
+            "sentences of these queries, which count as not found"
+        )
+    if unknown_queries:
+        n_judged = len({query for _, (query, *_) in judgements})
+        counts = f"{len(unknown_queries):,} of {n_judged:,} judged queries"
+        progress.info(f"{path}: left out, since not among the queries: {counts}")
+    return [relevant[identifier] for identifier in queries.ids]
 
 
 def _skip_header(judgements: list[_Judgement]) -> None:

@@ -381,7 +381,7 @@ def build_dev_set(
         }
         return DevPairs(pairs, config.dev_metric), facts
     if config.dev_suite is DevSuite.RETRIEVAL:
-        dev_set, suite_facts = _build_retrieval(config, pairs)
+        dev_set, suite_facts = _build_retrieval(config, pairs, progress)
         return dev_set, facts | suite_facts
     if config.data_dir is None:
         raise ConfigError(
@@ -422,7 +422,9 @@ def _build_held_out(
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 
 
-def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, DevFacts]:
+def _build_retrieval(
+    config: TrainConfig, pairs: StsSubset | None, progress: Progress
+) -> tuple[DevSet, DevFacts]:
     # All three files are needed.
     files: dict[str, str] = {}
     missing: list[str] = []
@@ -449,7 +451,7 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
     corpus = NumberedTexts([corpus.sentences[row] for row in order], [ids[row] for row in order])
 
     # Queries without a relevant text are left out.
-    relevant = read_relevance(files["qrels"], queries, corpus)
+    relevant = read_relevance(files["qrels"], queries, corpus, progress)
     judged = [row for row, wanted in enumerate(relevant) if wanted]
     dev_set = DevRetrieval(
         [queries.sentences[row] for row in judged],
