@@ -561,6 +561,47 @@ def test_neighbours_have_the_ids_of_the_table_or_of_the_index(
     assert "T-1" in invoke(*ask).stdout
 
 
+def test_an_id_column_is_that_of_the_file_that_has_it(invoke, tiny_model_dir, tmp_path):
+    corpus, queries, index = (tmp_path / name for name in ("c.csv", "q.csv", "c.idx"))
+    corpus.write_text("id,text\n1,A dog runs.\n2,A child eats.\n")
+    queries.write_text("nr,text\n2,A child eats fruit.\n1,A dog runs fast.\n")
+    (tmp_path / "qrels.tsv").write_text("1\t1\t2\n2\t2\t1\n")
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    ask = [
+        "--queries",
+        queries,
+        "--qrels",
+        tmp_path / "qrels.tsv",
+        "--at",
+        "1",
+        *model,
+        "-f",
+        "json",
+    ]
+    search = ["analyze", "search"]
+    encode = [*search, "--corpus", corpus, "--save-index", index, "--interactive", *model]
+    assert invoke(*encode).exit_code == 0
+
+    swapped = tmp_path / "swapped.csv"  # the same queries in the order of their numbers
+    swapped.write_text("id,text\n1,A dog runs fast.\n2,A child eats fruit.\n")
+    right = invoke(*search, "--corpus", corpus, "--queries", swapped, *ask[2:])
+    (expected,) = json.loads(right.stdout)["scores"]
+    for source in (["--corpus", corpus], ["--index", index]):
+        done = invoke(*search, *source, *ask, "--id-column", "nr")
+        assert done.exit_code == 0, done.stderr
+        (found,) = json.loads(done.stdout)["scores"]
+        assert [found[key] for key in ("mrr", "ndcg@1")] == [
+            expected[key] for key in ("mrr", "ndcg@1")
+        ]
+        assert "row numbers" not in done.stderr
+        wrong = invoke(*search, *source, *ask, "--id-column", "nix")
+        assert (wrong.exit_code, "encoding" in wrong.stderr) == (1, False)
+        assert "q.csv: no column nix; there are nr, text" in " ".join(wrong.stderr.split())
+    assert "warning: " in invoke(*search, "--corpus", corpus, *ask).stderr
+    useless = invoke(*search, "--index", index, "A dog.", "--id-column", "nr", *model)
+    assert "has no use with --index, which was built already, without --queries" in useless.stderr
+
+
 @pytest.mark.parametrize("name", ["corpus.idx", "corpus.faiss"])
 def test_an_index_in_place_of_texts_is_named(invoke, tmp_path, name):
     index = tmp_path / name

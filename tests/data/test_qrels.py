@@ -2,6 +2,7 @@ import pytest
 
 from helpers import Told
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import QUERY_NAMES
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
 
@@ -56,9 +57,47 @@ def test_numbered_texts_count_from_one():
     assert NumberedTexts(["x", "y"]).ids == ["1", "2"]
 
 
-def test_relevance_without_any_match_is_refused(tmp_path):
-    with pytest.raises(DataError, match="none of the 2 queries"):
-        read_relevance(write(tmp_path, "q7 0 d1 1\n"), QUERIES, CORPUS)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("q7 0 d1 1\n", r"none of its queries \('q7'\) is in the queries \('q1', 'q2'\)"),
+        (
+            "q1 a 1\nq1 b 1\nq2 a 1\nq2 c 1\nq1 d 1\n",
+            r"none of its documents \('a', 'b', 'c', \.\.\.\) is in c\.csv \('d1', 'd2', 'd3'\)",
+        ),
+        ("q1 d1 0\nq9 d1 1\n", "none of the 2 queries has a relevance above 0"),
+        ("1\ta wolf\n", "none of the 2 queries has a relevant sentence"),
+    ],
+)
+def test_relevance_without_any_match_is_refused(tmp_path, text, message):
+    corpus = NumberedTexts(CORPUS.sentences, CORPUS.ids, source="c.csv")
+    with pytest.raises(DataError, match=message):
+        read_relevance(write(tmp_path, text), QUERIES, corpus)
+
+
+@pytest.mark.parametrize("name", ["qid", "query-id", "query_id", "_id"])
+def test_queries_have_the_ids_of_a_column_with_a_usual_name(tmp_path, name):
+    (tmp_path / "q.csv").write_text(f"{name},text\n2,someone eating\n1,dogs at the sea\n")
+    assert read_texts(tmp_path / "q.csv", usual=QUERY_NAMES).ids == ["2", "1"]
+
+
+def test_row_numbers_in_place_of_ids_are_told(tmp_path):
+    (tmp_path / "q.csv").write_text("nr,text\n2,someone eating\n1,dogs at the sea\n")
+    (tmp_path / "c.txt").write_text("a dog\na cat\n")
+    qrels = write(tmp_path, "1 1 1\n2 2 1\n")
+    queries, corpus = read_texts(tmp_path / "q.csv"), read_texts(tmp_path / "c.txt")
+    told = Told()
+    read_relevance(qrels, queries.select([0, 1]), corpus, told)
+    line = "the ids of the judgements are taken for its row numbers, from 1"
+    assert told.lines == [f"{tmp_path / 'c.txt'}: {line}"]
+    assert told.warnings == [
+        f"{tmp_path / 'q.csv'}: {line}; if one of its columns has the ids (nr), name it with "
+        "--id-column or call it id"
+    ]
+    named = read_texts(tmp_path / "q.csv", id_column="nr")
+    again = Told()
+    read_relevance(qrels, named, read_texts(tmp_path / "q.csv", id_column="nr"), again)
+    assert (named.ids, again.lines, again.warnings) == (["2", "1"], [], [])
 
 
 @pytest.mark.parametrize(

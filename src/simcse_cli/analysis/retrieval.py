@@ -28,6 +28,7 @@ from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
+from simcse_cli.data.ids import QUERY_NAMES, USUAL_NAMES
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
 from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.text import one_line
@@ -146,12 +147,21 @@ def open_search(
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
     given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, options.id_column)
+    given = given.of_texts(options.column, options.text, options.id_column, *USUAL_NAMES)
     corpus = None
     if options.corpus is not None:
-        corpus = read_texts(options.corpus, given, id_column=options.id_column)
+        corpus = read_texts(
+            options.corpus,
+            given,
+            id_column=options.id_column,
+            may_lack=options.queries is not None,
+        )
         if not corpus.sentences:
             raise DataError(f"{source_name(options.corpus)} has no rows")
+        # A column that neither file has is told before anything is encoded.
+        is_elsewhere = options.id_column not in (None, corpus.id_column)
+        if is_elsewhere and str(options.queries) != STDIO:
+            read_queries(options, corpus)
 
     # Saved indexes and models are paired by their order.
     indexes = []
@@ -171,7 +181,7 @@ def open_search(
     # Without --corpus, the sentences are those of the first index.
     if corpus is None:
         _, index = indexes[0]
-        corpus = NumberedTexts(index.sentences, index.ids)
+        corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
     if options.qrels is not None:
         _require_same_rows(corpus, options, [index for _, index in indexes])
     return CorpusSearch(options, corpus, indexes)
@@ -223,6 +233,10 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
 
     if not all(query.strip() for query in options.query or ()):
         raise UsageError("need a query with text, found an empty one", option="--query")
+
+    if options.index and options.corpus is None and options.queries is None:
+        useless = "has no use with --index, which was built already, without --queries"
+        refuse_unused(options, ["id_column"], useless)
 
     # Queries come from one source; without any, their options have no use.
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -433,9 +447,17 @@ def read_queries(
     Rows without text are counted and left out.
     """
     if options.queries is not None:
-        given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+        given = Given.of(options, progress=progress)
+        given = given.of_texts(options.column, options.text, options.id_column, *QUERY_NAMES)
         source = source_name(options.queries)
-        queries = read_texts(options.queries, given)
+        # --id-column names a column of the corpus, of the queries, or of both.
+        queries = read_texts(
+            options.queries,
+            given,
+            id_column=options.id_column,
+            may_lack=options.id_column == corpus.id_column,
+            usual=QUERY_NAMES,
+        )
     elif options.sample:
         source = "the sample of queries"
         queries = sample_texts(corpus, options.sample, seed=options.seed)

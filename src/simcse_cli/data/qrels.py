@@ -8,7 +8,7 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. Only a relevance above
+Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1. Only a relevance above
 0 counts. A judged document that the corpus lacks counts as one that is not found, as in trec_eval;
 the sentences of a group only say which sentences of the corpus belong together. In a table with
 ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
@@ -16,14 +16,17 @@ the sentences of a group only say which sentences of the corpus belong together.
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import NOTHING_GIVEN, Given
-from simcse_cli.data.ids import require_unique, usual_column
+from simcse_cli.data.ids import USUAL_NAMES, require_unique, usual_column
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
@@ -41,6 +44,11 @@ A relevant document that the corpus lacks has a row after its last one.
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
+_SHOWN_IDS = 3  # in a message
+_ID_HINT = (
+    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`), or "
+    "of --id-column, else row numbers"
+)
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,16 @@ class NumberedTexts:
     """Sentences with their rows, which are counted from 1, and their ids.
 
     If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
-    has ``given_rows``.
+    has ``given_rows``. ``source`` is their place in messages, ``id_column`` the column of the
+    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids.
     """
 
     sentences: Sequence[str]
     given_ids: Sequence[str] | None = None
     given_rows: Sequence[int] | None = None
+    source: str = field(default="the queries", compare=False)
+    id_column: str | None = field(default=None, compare=False)
+    unused: Sequence[str] = field(default=(), compare=False)
 
     @property
     def rows(self) -> Sequence[int]:
@@ -73,25 +85,43 @@ class NumberedTexts:
         if self.given_ids is not None:
             ids = [self.given_ids[position] for position in positions]
         sentences = [self.sentences[position] for position in positions]
-        return NumberedTexts(sentences, ids, [self.rows[position] for position in positions])
+        rows = [self.rows[position] for position in positions]
+        return replace(self, sentences=sentences, given_ids=ids, given_rows=rows)
 
 
 def read_texts(
-    source: Path | str, given: Given = NOTHING_GIVEN, *, id_column: str | None = None
+    source: Path | str,
+    given: Given = NOTHING_GIVEN,
+    *,
+    id_column: str | None = None,
+    may_lack: bool = False,
+    usual: Sequence[str] = USUAL_NAMES,
 ) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
-    The ids are those of ``id_column``, by default of a column ``id`` or ``_id``. Without such a
-    column they are line numbers from 1.
+    The ids are those of ``id_column``, by default of a column with one of the ``usual`` names.
+    Without such a column they are row numbers from 1. With ``may_lack``, an input without the
+    ``id_column`` is read as if none was given.
     """
     files = FileSet.find(str(source), given)
-    if len(files.files) > 1:
-        return _read_several(files, id_column)
     table = Table(files.files[0], Job.TEXTS, given)
     names = table.reading.grid.names
-    id_name = id_column or usual_column(names)
+    if id_column is not None and may_lack and not _has_column(table, id_column):
+        id_column = None
+    unused: list[str] = []
+    if not table.is_text:
+        used = table.reading.grid.names_at(table.reading.places("text", "anchor"))
+        unused = [name for name in names if name not in used]
+    if len(files.files) > 1:
+        texts = PackedTexts.of(files.sentences())
+        if id_column is None:
+            return NumberedTexts(texts, source=files.source, unused=unused)
+        files.require_unique(id_column)
+        ids = list(map(cell_text, files.cells(id_column)))
+        return NumberedTexts(texts, ids, source=files.source, id_column=id_column)
+    id_name = id_column or usual_column(names, usual)
     if id_name is None:
-        return NumberedTexts(PackedTexts.of(table.texts()))
+        return NumberedTexts(PackedTexts.of(table.texts()), source=table.name, unused=unused)
 
     # BEIR has titles, which are part of the texts.
     beside = [id_name]
@@ -106,16 +136,14 @@ def read_texts(
         sentences.append(text)
     if id_column is not None:
         require_unique(lambda: ids, table.name, id_column)
-    return NumberedTexts(sentences, ids)
+    return NumberedTexts(sentences, ids, source=table.name, id_column=id_name)
 
 
-def _read_several(files: FileSet, id_column: str | None) -> NumberedTexts:
-    """Return the sentences of several files, with ids from ``id_column`` or else line numbers."""
-    texts = PackedTexts.of(files.sentences())
-    if id_column is None:
-        return NumberedTexts(texts)
-    files.require_unique(id_column)
-    return NumberedTexts(texts, list(map(cell_text, files.cells(id_column))))
+def _has_column(table: Table, name: str) -> bool:
+    with suppress(DataError):
+        table.place_of(name)
+        return True
+    return False
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
@@ -201,17 +229,23 @@ def _by_id(
     progress: Progress,
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
+    _tell_row_numbers(queries, corpus, progress)
     corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
     n_corpus = len(corpus_rows)
     relevant: dict[str, Relevance] = {identifier: {} for identifier in queries.ids}
-    unknown_queries = set[str]()
+    judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
+    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source)
+    documents = dict.fromkeys(cells[-2] for _, cells in judgements)
+    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source)
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
-        if query not in relevant:
-            unknown_queries.add(query)
-        elif gain > 0:
+        if gain > 0 and query in relevant:
             row = corpus_rows.setdefault(document, len(corpus_rows))
             relevant[query][row] = gain
+
+    if not any(relevant.values()):
+        what = f"{path}: none of the {len(relevant):,} queries has a relevance above 0"
+        raise DataError(what, hint=_HINT)
 
     # Say what the scores are about.
     relevant_rows = [row for rows in relevant.values() for row in rows]
@@ -221,11 +255,43 @@ def _by_id(
             f"{path}: the corpus lacks {n_missing:,} of the {len(relevant_rows):,} relevant "
             "sentences of these queries, which count as not found"
         )
-    if unknown_queries:
-        n_judged = len({query for _, (query, *_) in judgements})
-        counts = f"{len(unknown_queries):,} of {n_judged:,} judged queries"
+    n_unknown = len(judged_queries.keys() - relevant.keys())
+    if n_unknown:
+        counts = f"{n_unknown:,} of {len(judged_queries):,} judged queries"
         progress.info(f"{path}: left out, since not among the queries: {counts}")
     return [relevant[identifier] for identifier in queries.ids]
+
+
+def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: Progress) -> None:
+    """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
+    # A sample of the corpus has the source of the corpus.
+    for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
+        if texts.given_ids is not None:
+            continue
+        line = f"{source}: the ids of the judgements are taken for its row numbers, from 1"
+        if texts.unused:
+            columns = ", ".join(texts.unused)
+            progress.warn(
+                f"{line}; if one of its columns has the ids ({columns}), name it with --id-column "
+                "or call it id"
+            )
+        else:
+            progress.info(line)
+
+
+def _require_known(
+    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str
+) -> None:
+    """Raise DataError, which begins with ``what``, if no judged id is one of the ``known`` ids."""
+    if known.keys().isdisjoint(judged):
+        raise DataError(
+            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=_ID_HINT
+        )
+
+
+def _first_ids(ids: Mapping[str, Any]) -> str:
+    shown = ", ".join(map(repr, islice(ids, _SHOWN_IDS)))
+    return f"{shown}, ..." if len(ids) > _SHOWN_IDS else shown
 
 
 def _skip_header(judgements: list[_Judgement]) -> None:
