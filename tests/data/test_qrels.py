@@ -48,6 +48,26 @@ def test_documents_that_the_corpus_lacks_stay_relevant_and_are_counted(tmp_path)
     ]
 
 
+def test_repeated_ids_and_contradictory_judgements_are_refused(tmp_path):
+    twice = NumberedTexts(["a", "b", "c", "d"], ["1", "2", "1", "3"], source="c.csv")
+    other = NumberedTexts(["a", "b"], ["1", "2"])
+    qrels = write(tmp_path, "1 1 1\n")
+    message = "c.csv: rows 1 and 3 have the id '1', need ids that differ"
+    for queries, corpus in ((twice, other), (other, twice), (other, twice.select([2, 0]))):
+        with pytest.raises(DataError, match=message):
+            read_relevance(qrels, queries, corpus)
+    assert read_relevance(write(tmp_path, "x\ta\nx\tb\n"), twice, twice)[2:] == [{}, {}]
+
+    write(tmp_path, "query-id corpus-id score\n1 1 2\n2 1 1\n\n1 1 2\n")
+    assert read_relevance(qrels, other, other) == [{0: 2}, {0: 1}]
+    write(tmp_path, "query-id corpus-id score\n1 1 2\n2 1 1\n\n1 1 0\n")
+    with pytest.raises(
+        DataError,
+        match="lines 2 and 5: document '1' has the relevance 2 and 0 for query '1', need one",
+    ):
+        read_relevance(qrels, other, other)
+
+
 def test_relevance_by_group_matches_texts(tmp_path):
     text = "image_id\tcaption\n7\ta dog\n7\ta hound\n8\ta cat\n9\ta hound\n"
     assert read_relevance(write(tmp_path, text), QUERIES, CORPUS) == [{0: 1, 1: 1}, {}]

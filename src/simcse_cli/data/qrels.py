@@ -230,15 +230,23 @@ def _by_id(
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
     _tell_row_numbers(queries, corpus, progress)
-    corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
+    corpus_rows = _positions(corpus)
     n_corpus = len(corpus_rows)
-    relevant: dict[str, Relevance] = {identifier: {} for identifier in queries.ids}
+    relevant: dict[str, Relevance] = {identifier: {} for identifier in _positions(queries)}
     judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
     _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source)
     documents = dict.fromkeys(cells[-2] for _, cells in judgements)
     _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source)
+    seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
+        first_line_no, first_gain = seen.setdefault((query, document), (line_no, gain))
+        if gain != first_gain:
+            raise DataError(
+                f"{path}, lines {first_line_no} and {line_no}: document {document!r} has the "
+                f"relevance {first_gain:g} and {gain:g} for query {query!r}, need one",
+                hint="remove one of the two lines",
+            )
         if gain > 0 and query in relevant:
             row = corpus_rows.setdefault(document, len(corpus_rows))
             relevant[query][row] = gain
@@ -260,6 +268,21 @@ def _by_id(
         counts = f"{n_unknown:,} of {len(judged_queries):,} judged queries"
         progress.info(f"{path}: left out, since not among the queries: {counts}")
     return [relevant[identifier] for identifier in queries.ids]
+
+
+def _positions(texts: NumberedTexts) -> dict[str, int]:
+    """Return the position of each id, from 0; raise DataError if two texts have the same id."""
+    positions: dict[str, int] = {}
+    for position, identifier in enumerate(texts.ids):
+        first = positions.setdefault(identifier, position)
+        if first != position:
+            rows = sorted((texts.rows[first], texts.rows[position]))
+            raise DataError(
+                f"{texts.source}: rows {rows[0]:,} and {rows[1]:,} have the id {identifier!r}, "
+                "need ids that differ",
+                hint="give each row an id of its own, or name another column: --id-column COLUMN",
+            )
+    return positions
 
 
 def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: Progress) -> None:
