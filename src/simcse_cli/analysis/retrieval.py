@@ -324,6 +324,7 @@ def _build_index(
                 hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
             )
         _check_origin(path, model, options, progress)
+        _require_row_for_each(path, vectors, corpus)
     else:
         vectors = model.encode(
             corpus.sentences, prompt=prompt, batch_tokens=options.batch_tokens, progress=progress
@@ -335,6 +336,28 @@ def _build_index(
         factory=options.faiss_factory,
         info=model.facts(prompt),
         ids=corpus.given_ids,
+    )
+
+
+def _require_row_for_each(path: Path, vectors: Array, corpus: NumberedTexts) -> None:
+    """Raise DataError if a file of vectors has another number of rows than the corpus."""
+    n_vectors = len(vectors)
+    n_texts = len(corpus.sentences)
+    if n_vectors == n_texts:
+        return
+    hint = "repeat its `simcse encode` with --force"
+    side = read_json(side_file(path)) if side_file(path).is_file() else {}
+    if isinstance(side, dict) and side.get("id_column") is not None:
+        hint = "repeat its `simcse encode` with --update, which adds the rows that are new"
+        if n_vectors > n_texts:
+            hint = (
+                f"it keeps rows that are gone from {corpus.source}: repeat its `simcse encode` "
+                "with --update --drop-gone, or search an index of it: --index"
+            )
+    raise DataError(
+        f"{path}: {n_vectors:,} vectors for {n_texts:,} sentences of {corpus.source}, need one "
+        "vector for each",
+        hint=hint,
     )
 
 

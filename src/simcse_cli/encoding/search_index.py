@@ -318,7 +318,7 @@ class SearchIndex:
             raise DataError(
                 f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per "
                 "sentence",
-                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
+                hint="encode the same file again: `simcse encode FILE -o VECTORS.npy --force`",
             )
         searcher: ExactSearcher | FaissSearcher
         if backend is not SearchBackend.EXACT:
