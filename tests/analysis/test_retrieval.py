@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from comparison.cases import write_run
+from helpers import Told
 from simcse_cli.analysis import retrieval
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.retrieval import (
@@ -600,6 +601,17 @@ def test_an_id_column_is_that_of_the_file_that_has_it(invoke, tiny_model_dir, tm
     assert "warning: " in invoke(*search, "--corpus", corpus, *ask).stderr
     useless = invoke(*search, "--index", index, "A dog.", "--id-column", "nr", *model)
     assert "has no use with --index, which was built already, without --queries" in useless.stderr
+
+
+@pytest.mark.parametrize("factory", ["Flat", "SQ8"])
+def test_cosines_of_a_compressing_index_are_told_to_be_approximations(loaded, corpus, factory):
+    pytest.importorskip("faiss")
+    told = Told()
+    backend = {"backend": SearchBackend.FAISS, "faiss_factory": factory}
+    options = RetrievalOptions(corpus=corpus, model=["m"], query=["1"], **backend)
+    open_search(options, ViewOptions(), told, force=False)
+    line = "m: its FAISS index compresses the vectors, so the cosines are approximations"
+    assert (line in told.lines) == (factory == "SQ8")
 
 
 @pytest.mark.parametrize("name", ["corpus.idx", "corpus.faiss"])

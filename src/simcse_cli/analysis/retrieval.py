@@ -175,6 +175,12 @@ def open_search(
             loaded = load_for_encoding(source.path, options, progress)
             index = _build_index(loaded, i, corpus, options, progress)
             indexes.append((_query_encoder(loaded, source, options, progress), index))
+    for encoder, index in indexes:
+        if index.compresses:
+            progress.info(
+                f"{encoder.label}: its FAISS index compresses the vectors, so the cosines are "
+                "approximations"
+            )
     if options.save_index is not None:
         indexes[0][1].save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
