@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from comparison.cases import write_run
+from helpers import Told
 from simcse_cli.analysis import retrieval
 from simcse_cli.analysis.options import RetrievalOptions, ViewOptions
 from simcse_cli.analysis.retrieval import (
@@ -559,6 +560,58 @@ def test_neighbours_have_the_ids_of_the_table_or_of_the_index(
     lines = list(csv.DictReader(io.StringIO(invoke(*ask, "-f", "csv").stdout)))
     assert [line["id"] for line in lines] == [each["id"] for each in found]
     assert "T-1" in invoke(*ask).stdout
+
+
+def test_an_id_column_is_that_of_the_file_that_has_it(invoke, tiny_model_dir, tmp_path):
+    corpus, queries, index = (tmp_path / name for name in ("c.csv", "q.csv", "c.idx"))
+    corpus.write_text("id,text\n1,A dog runs.\n2,A child eats.\n")
+    queries.write_text("nr,text\n2,A child eats fruit.\n1,A dog runs fast.\n")
+    (tmp_path / "qrels.tsv").write_text("1\t1\t2\n2\t2\t1\n")
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    ask = [
+        "--queries",
+        queries,
+        "--qrels",
+        tmp_path / "qrels.tsv",
+        "--at",
+        "1",
+        *model,
+        "-f",
+        "json",
+    ]
+    search = ["analyze", "search"]
+    encode = [*search, "--corpus", corpus, "--save-index", index, "--interactive", *model]
+    assert invoke(*encode).exit_code == 0
+
+    swapped = tmp_path / "swapped.csv"  # the same queries in the order of their numbers
+    swapped.write_text("id,text\n1,A dog runs fast.\n2,A child eats fruit.\n")
+    right = invoke(*search, "--corpus", corpus, "--queries", swapped, *ask[2:])
+    (expected,) = json.loads(right.stdout)["scores"]
+    for source in (["--corpus", corpus], ["--index", index]):
+        done = invoke(*search, *source, *ask, "--id-column", "nr")
+        assert done.exit_code == 0, done.stderr
+        (found,) = json.loads(done.stdout)["scores"]
+        assert [found[key] for key in ("mrr", "ndcg@1")] == [
+            expected[key] for key in ("mrr", "ndcg@1")
+        ]
+        assert "row numbers" not in done.stderr
+        wrong = invoke(*search, *source, *ask, "--id-column", "nix")
+        assert (wrong.exit_code, "encoding" in wrong.stderr) == (1, False)
+        assert "q.csv: no column nix; there are nr, text" in " ".join(wrong.stderr.split())
+    assert "warning: " in invoke(*search, "--corpus", corpus, *ask).stderr
+    useless = invoke(*search, "--index", index, "A dog.", "--id-column", "nr", *model)
+    assert "has no use with --index, which was built already, without --queries" in useless.stderr
+
+
+@pytest.mark.parametrize("factory", ["Flat", "SQ8"])
+def test_cosines_of_a_compressing_index_are_told_to_be_approximations(loaded, corpus, factory):
+    pytest.importorskip("faiss")
+    told = Told()
+    backend = {"backend": SearchBackend.FAISS, "faiss_factory": factory}
+    options = RetrievalOptions(corpus=corpus, model=["m"], query=["1"], **backend)
+    open_search(options, ViewOptions(), told, force=False)
+    line = "m: its FAISS index compresses the vectors, so the cosines are approximations"
+    assert (line in told.lines) == (factory == "SQ8")
 
 
 @pytest.mark.parametrize("name", ["corpus.idx", "corpus.faiss"])

@@ -230,6 +230,21 @@ def test_faiss_that_is_not_installed_names_the_extra(vectors, texts, tmp_path, m
     check_index_output(tmp_path / "x.index", force=False)
 
 
+@pytest.mark.parametrize(
+    ("factory", "compresses"),
+    [("Flat", False), ("HNSW32", False), ("SQ8", True), ("HNSW32_SQ8", True), ("PCA8,Flat", True)],
+)
+def test_an_index_tells_whether_its_cosines_are_approximations(vectors, texts, factory, compresses):
+    pytest.importorskip("faiss")
+    index = SearchIndex.build(vectors, texts, backend=SearchBackend.FAISS, factory=factory)
+    assert index.compresses == compresses
+    scores, rows = index.search(vectors[:20], 5)
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    true = np.einsum("qd,qkd->qk", units[:20], units[rows])
+    assert (np.abs(scores - true).max() > 1e-5) == compresses
+    assert not SearchIndex.build(vectors, texts).compresses
+
+
 def test_build_refuses_another_number_of_sentences(vectors):
     with pytest.raises(DataError, match=r"\(230, 16\) vectors for 1 sentences"):
         SearchIndex.build(vectors, ["one"])

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import signal
 from itertools import pairwise
 from pathlib import Path
@@ -93,6 +94,44 @@ def test_an_update_has_the_vectors_of_an_encoding_from_scratch(encode, tmp_path,
     done = encode(SECOND, path.name, "--update", "--drop-gone")
     assert "0 new, 0 changed, 0 gone, 12 as before" in " ".join(done.stderr.split())
     assert (path.read_bytes(), path.stat().st_mtime_ns) == written
+
+
+def test_what_follows_an_update_that_keeps_gone_rows_works_as_typed(
+    encode, invoke, tiny_model_dir, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert "--embeddings" in encode(FIRST, "v.npy", "--update").stderr
+    for _ in range(2):  # the second one finds nothing to do
+        assert "next:" not in encode(SECOND, "v.npy", "--update").stderr
+    search = ["analyze", "search", "tickets.csv", "--column", "body", "a ticket"]
+    search += ["--model", tiny_model_dir, "--device", "cpu"]
+    done = invoke(*search, "--embeddings", "v.npy")
+    shown = " ".join(done.stderr.split())
+    told = "v.npy: 14 vectors for 12 sentences of tickets.csv, need one vector for each"
+    assert (done.exit_code, told in shown) == (1, True), shown
+    assert "gone from tickets.csv: repeat its `simcse encode` with --update --drop-gone" in shown
+    assert "--embeddings" in encode(SECOND, "v.npy", "--update", "--drop-gone").stderr
+    assert invoke(*search, "--embeddings", "v.npy").exit_code == 0
+
+    encode(FIRST, "w.npy", "--index", "w.index")
+    done = encode(SECOND, "w.npy", "--update")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("next: ")]
+    assert "search --index " in line
+    assert "--embeddings" not in line
+    words = shlex.split(line.removeprefix("next: simcse "))
+    assert invoke(*words, "--device", "cpu").exit_code == 0
+
+
+def test_new_rows_are_added_by_an_update(encode, invoke, tiny_model_dir, tmp_path):
+    encode(FIRST, "v.npy")
+    table = tmp_path / "tickets.csv"
+    with table.open("a") as stream:
+        stream.write("t30,One more ticket.\n")
+    search = ["analyze", "search", table, "--column", "body", "a ticket", "--device", "cpu"]
+    search += ["--model", tiny_model_dir, "--embeddings", tmp_path / "v.npy"]
+    done = invoke(*search)
+    hint = "repeat its `simcse encode` with --update, which adds the rows that are new"
+    assert hint in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet"])

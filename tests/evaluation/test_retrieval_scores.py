@@ -67,6 +67,27 @@ def test_scores_are_those_of_pytrec_eval_with_ties_and_graded_relevance():
     )
 
 
+def test_relevant_texts_that_were_not_searched_are_those_of_pytrec_eval():
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    ranked = np.array([[0, 1, 2, -1], [2, 1, 0, -1]])
+    relevant = [{0: 2.0, 3: 2.0, 4: 2.0}, {4: 1.0}]  # rows 3 and 4 are in no ranking
+    run = {
+        str(query): {str(row): -rank for rank, row in enumerate(rows[:3])}
+        for query, rows in enumerate(ranked.tolist())
+    }
+    qrels = {
+        str(query): {str(row): int(gain) for row, gain in wanted.items()}
+        for query, wanted in enumerate(relevant)
+    }
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.10"}).evaluate(run)
+    ours = score_retrieval(ranked, relevant)
+    assert ours.ndcgs[:, -1].tolist() == pytest.approx(
+        [each["ndcg_cut_10"] for each in theirs.values()]
+    )
+    assert ours.ndcgs[0, -1] == pytest.approx(0.4693, abs=1e-4)
+    assert ours.recalls[:, -1].tolist() == [each["recall_10"] for each in theirs.values()]
+
+
 def test_a_corpus_smaller_than_the_depth_leaves_gaps():
     ranked = rank_exactly(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[[1, 0, 0]], 4)
     assert ranked.tolist() == [[1, 2, 0, -1], [0, 1, 2, -1]]

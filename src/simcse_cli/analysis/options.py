@@ -128,7 +128,6 @@ class RetrievalOptions(LoadOptions, TextOptions):
             "truncate_dim",
             "long",
             "embeddings",
-            "id_column",
         ),
         because="which was built already",
     )

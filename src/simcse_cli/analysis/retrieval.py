@@ -28,7 +28,14 @@ from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given
-from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts, sample_texts
+from simcse_cli.data.ids import QUERY_NAMES, USUAL_NAMES
+from simcse_cli.data.qrels import (
+    NumberedTexts,
+    Relevance,
+    read_relevance,
+    read_texts,
+    sample_texts,
+)
 from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.text import one_line
 from simcse_cli.encoding import search_index
@@ -81,17 +88,24 @@ class CorpusSearch:
         wanted = frozenset(queries)
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
-    def scores(self, queries: NumberedTexts, qrels: Path, depth: int) -> dict[str, RetrievalScores]:
+    def scores(
+        self, queries: NumberedTexts, qrels: Path, depth: int, progress: Progress
+    ) -> dict[str, RetrievalScores]:
         """Return the scores of the first ``depth`` results, under the label of each encoder."""
-        relevant = read_relevance(qrels, queries, self.corpus)
+        relevant = read_relevance(qrels, queries, self.corpus, progress)
         left_out = None
         if not self.options.keep_identical:
             # A sentence that is left out of the results does not count as relevant either.
             left_out = queries.sentences
             sentences = self.corpus.sentences
+            n_texts = len(sentences)  # a relevant sentence that the corpus lacks has a higher row
             kept = []
             for gain_of, query in zip(relevant, left_out, strict=True):
-                kept.append({row: gain for row, gain in gain_of.items() if sentences[row] != query})
+                gains: Relevance = {}
+                for row, gain in gain_of.items():
+                    if row >= n_texts or sentences[row] != query:
+                        gains[row] = gain
+                kept.append(gains)
             relevant = kept
         if not any(relevant):
             raise DataError(
@@ -139,12 +153,21 @@ def open_search(
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
     given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, options.id_column)
+    given = given.of_texts(options.column, options.text, options.id_column, *USUAL_NAMES)
     corpus = None
     if options.corpus is not None:
-        corpus = read_texts(options.corpus, given, id_column=options.id_column)
+        corpus = read_texts(
+            options.corpus,
+            given,
+            id_column=options.id_column,
+            may_lack=options.queries is not None,
+        )
         if not corpus.sentences:
             raise DataError(f"{source_name(options.corpus)} has no rows")
+        # A column that neither file has is told before anything is encoded.
+        is_elsewhere = options.id_column not in (None, corpus.id_column)
+        if is_elsewhere and str(options.queries) != STDIO:
+            read_queries(options, corpus)
 
     # Saved indexes and models are paired by their order.
     indexes = []
@@ -158,6 +181,12 @@ def open_search(
             loaded = load_for_encoding(source.path, options, progress)
             index = _build_index(loaded, i, corpus, options, progress)
             indexes.append((_query_encoder(loaded, source, options, progress), index))
+    for encoder, index in indexes:
+        if index.compresses:
+            progress.info(
+                f"{encoder.label}: its FAISS index compresses the vectors, so the cosines are "
+                "approximations"
+            )
     if options.save_index is not None:
         _, index = indexes[0]
         index.save(options.save_index, force=force)
@@ -165,7 +194,7 @@ def open_search(
     # Without --corpus, the sentences are those of the first index.
     if corpus is None:
         _, index = indexes[0]
-        corpus = NumberedTexts(index.sentences, index.ids)
+        corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
     if options.qrels is not None:
         _require_same_rows(corpus, options, [index for _, index in indexes])
     return CorpusSearch(options, corpus, indexes)
@@ -218,6 +247,10 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
 
     if not all(query.strip() for query in options.query or ()):
         raise UsageError("need a query with text, found an empty one", option="--query")
+
+    if options.index and options.corpus is None and options.queries is None:
+        useless = "has no use with --index, which was built already, without --queries"
+        refuse_unused(options, ["id_column"], useless)
 
     # Queries come from one source; without any, their options have no use.
     n_sources = sum((bool(options.query), options.queries is not None, options.sample > 0))
@@ -305,6 +338,7 @@ def _build_index(
                 hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
             )
         _check_origin(path, model, options, progress)
+        _require_row_for_each(path, vectors, corpus)
     else:
         vectors = model.encode(
             corpus.sentences, prompt=prompt, batch_tokens=options.batch_tokens, progress=progress
@@ -316,6 +350,28 @@ def _build_index(
         factory=options.faiss_factory,
         info=model.facts(prompt),
         ids=corpus.given_ids,
+    )
+
+
+def _require_row_for_each(path: Path, vectors: Array, corpus: NumberedTexts) -> None:
+    """Raise DataError if a file of vectors has another number of rows than the corpus."""
+    n_vectors = len(vectors)
+    n_texts = len(corpus.sentences)
+    if n_vectors == n_texts:
+        return
+    hint = "repeat its `simcse encode` with --force"
+    side = read_json(side_file(path)) if side_file(path).is_file() else {}
+    if isinstance(side, dict) and side.get("id_column") is not None:
+        hint = "repeat its `simcse encode` with --update, which adds the rows that are new"
+        if n_vectors > n_texts:
+            hint = (
+                f"it keeps rows that are gone from {corpus.source}: repeat its `simcse encode` "
+                "with --update --drop-gone, or search an index of it: --index"
+            )
+    raise DataError(
+        f"{path}: {n_vectors:,} vectors for {n_texts:,} sentences of {corpus.source}, need one "
+        "vector for each",
+        hint=hint,
     )
 
 
@@ -428,9 +484,17 @@ def read_queries(
     Rows without text are counted and left out.
     """
     if options.queries is not None:
-        given = Given.of(options, progress=progress).of_texts(options.column, options.text)
+        given = Given.of(options, progress=progress)
+        given = given.of_texts(options.column, options.text, options.id_column, *QUERY_NAMES)
         source = source_name(options.queries)
-        queries = read_texts(options.queries, given)
+        # --id-column names a column of the corpus, of the queries, or of both.
+        queries = read_texts(
+            options.queries,
+            given,
+            id_column=options.id_column,
+            may_lack=options.id_column == corpus.id_column,
+            usual=QUERY_NAMES,
+        )
     elif options.sample:
         source = "the sample of queries"
         queries = sample_texts(corpus, options.sample, seed=options.seed)
@@ -470,7 +534,9 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plo
     return figure
 
 
-def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis:
+def retrieval_analysis(
+    search: CorpusSearch, queries: NumberedTexts, progress: Progress = SILENT
+) -> Analysis:
     """Return the neighbours of the shown queries and, if there are judgements, the scores."""
     options = search.options
     ks = read_ranks(options.at)
@@ -484,7 +550,9 @@ def retrieval_analysis(search: CorpusSearch, queries: NumberedTexts) -> Analysis
 
     # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
-    scores = {} if options.qrels is None else search.scores(queries, options.qrels, depth)
+    scores = {}
+    if options.qrels is not None:
+        scores = search.scores(queries, options.qrels, depth, progress)
     n_texts = len(search.corpus.sentences)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)

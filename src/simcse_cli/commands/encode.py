@@ -70,19 +70,19 @@ def encode_command(
     from simcse_cli.encoding.encode_file import encode_file
 
     output = options.output or STDIO
-    encode_file(source, options, write=console.print_data, progress=console)
+    index, is_like_input = encode_file(source, options, write=console.print_data, progress=console)
     ending = Path(output).suffix
     # Suggest the command that usually follows. A search reads these formats, but no texts that are
     # whole files. It cannot compare binary vectors by cosine, and does not post-process a query.
     can_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
     can_search = can_read and options.dtype != "binary" and options.postprocess is None
     model = ["--model", pinned(options.model, options.revision)]
-    if options.index is not None:
-        searched = ["--index", options.index, *model]
+    if index is not None:
+        searched = ["--index", index, *model]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")
     elif options.shard is not None and ending:  # a folder has no ending, and may keep its parts
         console.next_step("simcse", "encode", "--merge", output)
-    elif can_search and Path(source).is_file():
+    elif can_search and is_like_input and Path(source).is_file():
         typed = f"./{source}" if source.startswith("-") else source
         searched = [
             typed,

@@ -15,9 +15,13 @@ USUAL_NAMES = ("id", "_id")
 """The usual names of a column of ids; an earlier name takes precedence."""
 
 
-def usual_column(names: Sequence[str]) -> str | None:
-    """Return the first of ``USUAL_NAMES`` that is the name of a column, or None."""
-    return next((name for name in USUAL_NAMES if name in names), None)
+QUERY_NAMES = (*USUAL_NAMES, "qid", "query-id", "query_id")
+"""The same for the ids of queries."""
+
+
+def usual_column(names: Sequence[str], usual: Sequence[str] = USUAL_NAMES) -> str | None:
+    """Return the first of the ``usual`` names that is the name of a column, or None."""
+    return next((name for name in usual if name in names), None)
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:

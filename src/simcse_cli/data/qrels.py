@@ -8,20 +8,25 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise line numbers from 1. Only a relevance above
-0 counts. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1. Only a relevance above
+0 counts. A judged document that the corpus lacks counts as one that is not found, as in trec_eval;
+the sentences of a group only say which sentences of the corpus belong together. In a table with
+``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
 """
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.given import NOTHING_GIVEN, Given
-from simcse_cli.data.ids import require_unique, usual_column
+from simcse_cli.data.ids import USUAL_NAMES, require_unique, usual_column
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text
 from simcse_cli.data.packed_texts import PackedTexts
@@ -29,12 +34,21 @@ from simcse_cli.data.table import Table
 from simcse_cli.errors import DataError
 from simcse_cli.files.schema import parse_number
 from simcse_cli.files.streams import iter_lines
+from simcse_cli.progress import SILENT, Progress
 
 Relevance = dict[int, float]
-"""The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0."""
+"""The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0.
+
+A relevant document that the corpus lacks has a row after its last one.
+"""
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
+_SHOWN_IDS = 3  # in a message
+_ID_HINT = (
+    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`), or "
+    "of --id-column, else row numbers"
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +56,16 @@ class NumberedTexts:
     """Sentences with their rows, which are counted from 1, and their ids.
 
     If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
-    has ``given_rows``.
+    has ``given_rows``. ``source`` is their place in messages, ``id_column`` the column of the
+    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids.
     """
 
     sentences: Sequence[str]
     given_ids: Sequence[str] | None = None
     given_rows: Sequence[int] | None = None
+    source: str = field(default="the queries", compare=False)
+    id_column: str | None = field(default=None, compare=False)
+    unused: Sequence[str] = field(default=(), compare=False)
 
     @property
     def rows(self) -> Sequence[int]:
@@ -67,49 +85,66 @@ class NumberedTexts:
         if self.given_ids is not None:
             ids = [self.given_ids[position] for position in positions]
         sentences = [self.sentences[position] for position in positions]
-        return NumberedTexts(sentences, ids, [self.rows[position] for position in positions])
+        rows = [self.rows[position] for position in positions]
+        return replace(self, sentences=sentences, given_ids=ids, given_rows=rows)
 
 
 def read_texts(
-    source: Path | str, given: Given = NOTHING_GIVEN, *, id_column: str | None = None
+    source: Path | str,
+    given: Given = NOTHING_GIVEN,
+    *,
+    id_column: str | None = None,
+    may_lack: bool = False,
+    usual: Sequence[str] = USUAL_NAMES,
 ) -> NumberedTexts:
     """Return the sentences of an input with their ids.
 
-    The ids are those of ``id_column``. If it is None, they are those of a column ``id`` or ``_id``
-    of a single file; otherwise they are line numbers from 1.
+    The ids are those of ``id_column``, by default of a column with one of the ``usual`` names.
+    Without such a column they are row numbers from 1. With ``may_lack``, an input without the
+    ``id_column`` is read as if none was given.
     """
     files = FileSet.find(str(source), given)
-    if len(files.files) > 1:
-        return _read_several(files, id_column)
-    table = Table(files.files[0], Job.TEXTS, given)
-    names = table.reading.grid.names
-    id_name = id_column or usual_column(names)
-    if id_name is None:
-        return NumberedTexts(PackedTexts.of(table.texts()))
+    tables = [Table(file, Job.TEXTS, given) for file in files.files]
+    first = tables[0]
+    name = first.name if len(tables) == 1 else files.source
+    columns = first.reading.grid.names
+    unused: list[str] = []
+    if not first.is_text:
+        used = first.reading.grid.names_at(first.reading.places("text", "anchor"))
+        unused = [column for column in columns if column not in used]
+
+    # A column with a usual name holds the ids only if every file has it.
+    id_name = id_column
+    if id_name is not None and may_lack and not _has_column(first, id_name):
+        id_name = None
+    is_named = id_name is not None
+    id_name = id_name or usual_column(columns, usual)
+    if id_name is None or not (is_named or all(_has_column(table, id_name) for table in tables)):
+        texts = chain.from_iterable(table.texts() for table in tables)
+        return NumberedTexts(PackedTexts.of(texts), source=name, unused=unused)
 
     # BEIR has titles, which are part of the texts.
     beside = [id_name]
-    if not (given.columns or given.template) and {"_id", "title", "text"} <= set(names):
+    if not (given.columns or given.template) and {"_id", "title", "text"} <= set(columns):
         beside.append("title")
     ids = []
     sentences = []
-    for text, (row_id, *title) in table.texts_with(*beside):
+    rows = chain.from_iterable(table.texts_with(*beside) for table in tables)
+    for text, (row_id, *title) in rows:
         ids.append(cell_text(row_id))
         if title:
             text = f"{cell_text(title[0])} {text}".strip()
         sentences.append(text)
-    if id_column is not None:
-        require_unique(lambda: ids, table.name, id_column)
-    return NumberedTexts(sentences, ids)
+    if is_named:
+        require_unique(lambda: ids, name, id_name)
+    return NumberedTexts(sentences, ids, source=name, id_column=id_name)
 
 
-def _read_several(files: FileSet, id_column: str | None) -> NumberedTexts:
-    """Return the sentences of several files, with ids from ``id_column`` or else line numbers."""
-    texts = PackedTexts.of(files.sentences())
-    if id_column is None:
-        return NumberedTexts(texts)
-    files.require_unique(id_column)
-    return NumberedTexts(texts, list(map(cell_text, files.cells(id_column))))
+def _has_column(table: Table, name: str) -> bool:
+    with suppress(DataError):
+        table.place_of(name)
+        return True
+    return False
 
 
 def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedTexts:
@@ -119,9 +154,15 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def read_relevance(
-    path: Path | str, queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str,
+    queries: NumberedTexts,
+    corpus: NumberedTexts,
+    progress: Progress = SILENT,
 ) -> list[Relevance]:
-    """Return the corpus rows that are relevant to each query, which may be none."""
+    """Return the rows that are relevant to each query, which may be none.
+
+    Documents that the corpus lacks, and queries that have no scores, are counted for the user.
+    """
     judgements: list[_Judgement] = []
     for line_no, line in enumerate(iter_lines(path), start=1):
         if line.strip():
@@ -141,10 +182,14 @@ def read_relevance(
         relevant = _by_group(judgements, queries, corpus)
     else:
         _skip_header(judgements)
-        relevant = _by_id(path, judgements, queries, corpus)
+        relevant = _by_id(path, judgements, queries, corpus, progress)
     if not any(relevant):
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
+    n_without = sum(not rows for rows in relevant)
+    if n_without:
+        counts = f"{n_without:,} of {len(relevant):,} queries"
+        progress.info(f"{path}: left out, since without a relevant sentence: {counts}")
     return relevant
 
 
@@ -178,16 +223,99 @@ def _by_group(
 
 
 def _by_id(
-    path: Path | str, judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
+    path: Path | str,
+    judgements: list[_Judgement],
+    queries: NumberedTexts,
+    corpus: NumberedTexts,
+    progress: Progress,
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
-    corpus_rows = {identifier: row for row, identifier in enumerate(corpus.ids)}
-    relevant: defaultdict[str, Relevance] = defaultdict(dict)
+    _tell_row_numbers(queries, corpus, progress)
+    corpus_rows = _positions(corpus)
+    n_corpus = len(corpus_rows)
+    relevant: dict[str, Relevance] = {identifier: {} for identifier in _positions(queries)}
+    judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
+    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source)
+    documents = dict.fromkeys(cells[-2] for _, cells in judgements)
+    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source)
+    seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
-        if gain > 0 and document in corpus_rows:
-            relevant[query][corpus_rows[document]] = gain
-    return [relevant.get(identifier, {}) for identifier in queries.ids]
+        first_line_no, first_gain = seen.setdefault((query, document), (line_no, gain))
+        if gain != first_gain:
+            raise DataError(
+                f"{path}, lines {first_line_no} and {line_no}: document {document!r} has the "
+                f"relevance {first_gain:g} and {gain:g} for query {query!r}, need one",
+                hint="remove one of the two lines",
+            )
+        if gain > 0 and query in relevant:
+            row = corpus_rows.setdefault(document, len(corpus_rows))
+            relevant[query][row] = gain
+
+    if not any(relevant.values()):
+        what = f"{path}: none of the {len(relevant):,} queries has a relevance above 0"
+        raise DataError(what, hint=_HINT)
+
+    # Say what the scores are about.
+    relevant_rows = [row for rows in relevant.values() for row in rows]
+    n_missing = sum(row >= n_corpus for row in relevant_rows)
+    if n_missing:
+        progress.warn(
+            f"{path}: the corpus lacks {n_missing:,} of the {len(relevant_rows):,} relevant "
+            "sentences of these queries, which count as not found"
+        )
+    n_unknown = len(judged_queries.keys() - relevant.keys())
+    if n_unknown:
+        counts = f"{n_unknown:,} of {len(judged_queries):,} judged queries"
+        progress.info(f"{path}: left out, since not among the queries: {counts}")
+    return [relevant[identifier] for identifier in queries.ids]
+
+
+def _positions(texts: NumberedTexts) -> dict[str, int]:
+    """Return the position of each id, from 0; raise DataError if two texts have the same id."""
+    positions: dict[str, int] = {}
+    for position, identifier in enumerate(texts.ids):
+        first = positions.setdefault(identifier, position)
+        if first != position:
+            rows = sorted((texts.rows[first], texts.rows[position]))
+            raise DataError(
+                f"{texts.source}: rows {rows[0]:,} and {rows[1]:,} have the id {identifier!r}, "
+                "need ids that differ",
+                hint="give each row an id of its own, or name another column: --id-column COLUMN",
+            )
+    return positions
+
+
+def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: Progress) -> None:
+    """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
+    # A sample of the corpus has the source of the corpus.
+    for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
+        if texts.given_ids is not None:
+            continue
+        line = f"{source}: the ids of the judgements are taken for its row numbers, from 1"
+        if texts.unused:
+            columns = ", ".join(texts.unused)
+            progress.warn(
+                f"{line}; if one of its columns has the ids ({columns}), name it with --id-column "
+                "or call it id"
+            )
+        else:
+            progress.info(line)
+
+
+def _require_known(
+    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str
+) -> None:
+    """Raise DataError, which begins with ``what``, if no judged id is one of the ``known`` ids."""
+    if known.keys().isdisjoint(judged):
+        raise DataError(
+            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=_ID_HINT
+        )
+
+
+def _first_ids(ids: Mapping[str, Any]) -> str:
+    shown = ", ".join(map(repr, islice(ids, _SHOWN_IDS)))
+    return f"{shown}, ..." if len(ids) > _SHOWN_IDS else shown
 
 
 def _skip_header(judgements: list[_Judgement]) -> None:

@@ -47,8 +47,11 @@ _COSINE_COLUMNS = ("sentence1", "sentence2", "cosine")
 @processes.in_contact()
 def encode_file(
     source: str, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
-) -> None:
+) -> tuple[Path | None, bool]:
     """Encode the sentences of an input into a file or folder.
+
+    The result is the search index, if there is one, and whether row i of the output is row i of the
+    input; it is not if an update keeps rows that are gone.
 
     For the output ``-``, ``write`` is called with a line of JSON for each text and its vector, once
     they are encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
@@ -57,7 +60,7 @@ def encode_file(
     output = options.output
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
-        return
+        return None, False
 
     # Outputs are checked before any input is read.
     if output is None:
@@ -89,6 +92,8 @@ def encode_file(
         files.blank.clear()  # the first row is read again with its part, and counted then
 
     # Each kind of output has its own way of writing.
+    index = options.index
+    is_like_input = True
     if output == STDIO:
         encode = TextEncoder(options, progress)
         EncodeJob(sentences, encode).run(StdoutSink(write))
@@ -101,12 +106,15 @@ def encode_file(
     elif options.shard is not None:
         _encode_shard(files, inputs, Path(output), options.shard, options, progress)
     else:
-        _encode_one(files, inputs, sentences, Path(output), options, progress)
+        writer = _encode_one(files, inputs, sentences, Path(output), options, progress)
+        index = writer.options.index  # an update keeps the index of the earlier output in step
+        is_like_input = not writer.keeps_gone
 
     # Empty texts in an input are easily overlooked, so the user is told their number.
     if n_blank := files.blank.total():
         texts_are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {texts_are} empty, encoded as an empty text")
+    return index, is_like_input
 
 
 def _encode_one(
@@ -116,8 +124,8 @@ def _encode_one(
     output: Path,
     options: EncodeOptions,
     progress: Progress,
-) -> None:
-    """Encode the input into a file, alone or with other processes."""
+) -> VectorWriter:
+    """Encode the input into a file, alone or with other processes; return what wrote it."""
     rank = processes.process_rank()
     n_processes = processes.process_count()
     group = ALONE
@@ -137,6 +145,7 @@ def _encode_one(
             processes.tell_if_alone(progress)  # `accelerate launch` may have started only one
         writer.write(target, sentences, progress, group=group)
         writer.encode.model.warn_unread(progress)
+        return writer
 
 
 def _encode_shard(

@@ -259,6 +259,16 @@ class FaissSearcher:
     def shape(self) -> tuple[int, int]:
         return self._index.ntotal, self._index.d
 
+    @property
+    def compresses(self) -> bool:
+        """Tell whether the index keeps less than the vectors, so that its cosines are rounded."""
+        index = self._index
+        if hasattr(index, "storage"):  # of an HNSW graph
+            index = _import_faiss().downcast_index(index.storage)
+        with suppress(RuntimeError):  # some kinds do not say how much they keep
+            return bool(index.sa_code_size() < 4 * index.d)  # 4 bytes for a float32
+        return False
+
     def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
         """Return what FAISS finds; neighbours that it does not find have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
@@ -293,6 +303,11 @@ class SearchIndex:
         self.ids = ids
         self._searcher = searcher
 
+    @property
+    def compresses(self) -> bool:
+        """Tell whether the index is one of FAISS that compresses its vectors."""
+        return isinstance(self._searcher, FaissSearcher) and self._searcher.compresses
+
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""
         require_made_by(self.info, encoder, place)
@@ -320,7 +335,7 @@ class SearchIndex:
             raise DataError(
                 f"{tuple(vectors.shape)} vectors for {len(sentences)} sentences, need one row per "
                 "sentence",
-                hint="encode the same file again with `simcse encode FILE -o VECTORS.npy`",
+                hint="encode the same file again: `simcse encode FILE -o VECTORS.npy --force`",
             )
         searcher: ExactSearcher | FaissSearcher
         if backend is not SearchBackend.EXACT:

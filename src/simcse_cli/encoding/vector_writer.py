@@ -131,6 +131,7 @@ class VectorWriter:
         self.kind = check_dtype(options)
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
+        self.keeps_gone = False  # whether an update keeps rows that the input lacks
         # Whether the index may be replaced. `_sink` decides this before any vectors are written,
         # since their journal would make any index replaceable.
         self._replaces_index = False
@@ -188,6 +189,7 @@ class VectorWriter:
         # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
+        self.keeps_gone = update.counts["gone"] > 0 and not options.drop_gone
         if update.changes_nothing and is_same_input and is_index_in_step:
             return int(side["n_rows"])
         if vector_file(output.path) is VectorFile.PARQUET:

@@ -65,8 +65,8 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
 
     Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` holds the rows
     ``(M, depth)`` of each query, best first, with -1 in unused places. ``relevant`` holds for each
-    query a mapping from the relevant rows to their relevance, which is above 0; a query without a
-    relevant row is left out.
+    query a mapping from the relevant rows to their relevance, which is above 0; a row that is in no
+    ranking stands for a text that was not searched. A query without a relevant row is left out.
     """
     # For each query, the relevance at each rank, and that of a perfect ranking.
     depth = ranked.shape[1]

@@ -16,9 +16,10 @@ import torch
 from simcse_cli.arrays import Floats, Floats32
 from simcse_cli.data import senteval, transfer_files
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.ids import QUERY_NAMES
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.qrels import NumberedTexts, Relevance, read_relevance, read_texts
+from simcse_cli.data.qrels import Relevance, read_relevance, read_texts
 from simcse_cli.data.senteval import (
     Split,
     StsSubset,
@@ -383,7 +384,7 @@ def build_dev_set(
         }
         return DevPairs(pairs, config.dev_metric), facts
     if config.dev_suite is DevSuite.RETRIEVAL:
-        dev_set, suite_facts = _build_retrieval(config, pairs)
+        dev_set, suite_facts = _build_retrieval(config, pairs, progress)
         return dev_set, facts | suite_facts
     if config.data_dir is None:
         raise ConfigError(
@@ -424,7 +425,9 @@ def _build_held_out(
     return DevRetrieval.of_pairs(rows), facts | _RETRIEVAL_FACTS
 
 
-def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevSet, DevFacts]:
+def _build_retrieval(
+    config: TrainConfig, pairs: StsSubset | None, progress: Progress
+) -> tuple[DevSet, DevFacts]:
     # All three files are needed.
     files: dict[str, str] = {}
     missing: list[str] = []
@@ -442,16 +445,15 @@ def _build_retrieval(config: TrainConfig, pairs: StsSubset | None) -> tuple[DevS
         )
     for path in files.values():
         require_file(path)
-    queries = read_texts(files["queries"])
+    queries = read_texts(files["queries"], usual=QUERY_NAMES)
     corpus = read_texts(files["corpus"])
 
     # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine.
     ids = corpus.ids
-    order = sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True)
-    corpus = NumberedTexts([corpus.sentences[row] for row in order], [ids[row] for row in order])
+    corpus = corpus.select(sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True))
 
     # Queries without a relevant text are left out.
-    relevant = read_relevance(files["qrels"], queries, corpus)
+    relevant = read_relevance(files["qrels"], queries, corpus, progress)
     judged = [row for row, wanted in enumerate(relevant) if wanted]
     dev_set = DevRetrieval(
         [queries.sentences[row] for row in judged],
