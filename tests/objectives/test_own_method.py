@@ -21,7 +21,7 @@ from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import code
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.objectives.base import Objective
-from simcse_cli.objectives.registry import check_objective, find_objective
+from simcse_cli.objectives.registry import check_objective, find_objective, option_rows
 from simcse_cli.settings.choices import Similarity
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-method.md"
@@ -274,6 +274,76 @@ def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny
     assert (Path(frame.filename).name, frame.name) == ("own.py", "contrast")
     other = ValueError()
     assert code.users_traceback(other) is other.__traceback__
+
+
+SHARED = """
+from dataclasses import dataclass
+from simcse_cli import Simcse, setting
+from simcse_cli.objectives.simcse import SimcseSup
+class Warm(Simcse):
+    @dataclass(frozen=True)
+    class Options(Simcse.Options):
+        temperature: float = setting(0.2, "Mine.", above=0)
+        max_length: int = setting(20, "Mine.")
+class Lower(Simcse):
+    defaults = {"temperature": 0.3, "lr": 1e-5}
+class Rate(SimcseSup):
+    @dataclass(frozen=True)
+    class Options(SimcseSup.Options):
+        lr: float = setting(0.7, "Mine.")
+class Bare(Simcse):
+    @dataclass(frozen=True)
+    class Options(Simcse.Options):
+        temperature: float = 0.2
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "more", "expected"),
+    [
+        ("Warm", (), {"temperature": 0.2, "max_length": 20, "lr": 1e-4}),
+        ("Warm", ("--temperature", 0.1), {"temperature": 0.1}),
+        ("Lower", (), {"temperature": 0.3}),
+    ],
+)
+def test_the_default_of_a_setting_that_a_class_changes_counts(
+    folder, invoke, tiny_model_dir, cls, more, expected
+):
+    Path("own.py").write_text(SHARED)
+    own = ("--objective", f"own.py:{cls}", "-o", "run")
+    run = invoke(*run_of(tiny_model_dir, *own, *more))
+    assert run.exit_code == 0, run.stderr
+    config = json.loads(Path("run/run.json").read_text())["config"]
+    assert {name: config[name] for name in expected} == expected
+
+
+def option_defaults(name):
+    """Return the default of each option that the help of an objective shows, by its usage."""
+    shown = {usage: re.search(r"\[default: (.*)\]", text) for usage, text in option_rows(name)}
+    return {usage: found[1] for usage, found in shown.items() if found}
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_help_shows_the_default_that_counts():
+    Path("own.py").write_text(SHARED)
+    defaults = option_defaults("own.py:Warm")
+    assert (defaults["--temperature X"], defaults["--max-length N"]) == ("0.2", "20")
+    assert option_defaults("own.py:Lower")["--temperature X"] == "0.3"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("cls", "name", "hint"),
+    [
+        ("Rate", "lr", "{'epochs': 3.0, 'head': 'kept', 'lr': 0.7}"),
+        ("Bare", "temperature", "{'temperature': 0.2}"),
+    ],
+)
+def test_an_option_with_the_name_of_a_setting_is_refused(cls, name, hint):
+    Path("own.py").write_text(SHARED)
+    with pytest.raises(ConfigError, match=f"own.py:{cls}: Options declares {name}, ") as raised:
+        find_objective(f"own.py:{cls}")
+    assert f"write defaults = {hint} in the class" in raised.value.hint
 
 
 def test_a_subclass_of_a_method_with_a_teacher_asks_for_one(folder, invoke, tiny_model_dir):

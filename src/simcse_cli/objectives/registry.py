@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import PurePath
 from typing import Any, get_type_hints
 
@@ -28,10 +29,19 @@ from simcse_cli.objectives.sncse import Sncse
 from simcse_cli.objectives.tsdae import Tsdae
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.convert import convert, value_name
-from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
+from simcse_cli.settings.declare import (
+    Setting,
+    check_rules,
+    check_values,
+    flag,
+    flag_of,
+    settings_of,
+)
 
 _PLACE = "--objective"
+_PACKAGE = "simcse_cli."
 # Add a new objective to this list.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
     cls.name: cls
@@ -105,6 +115,38 @@ def check_objective(candidate: Any, place: str) -> None:
             f"{place}: Options is no dataclass derived from that of its base",
             hint="write @dataclass(frozen=True) class Options(Base.Options)",
         )
+    readable = _shared_names()
+    for name, default in _shared_options(candidate).items():
+        if name not in readable or name not in settings_of(candidate.Options):
+            defaults = {**candidate.defaults, name: default}
+            raise ConfigError(
+                f"{place}: Options declares {name}, which is a setting of every training "
+                f"({flag(TrainConfig, name)}), need another name",
+                hint=f"to change the default of the setting, write defaults = {defaults} in the "
+                "class",
+            )
+
+
+def _shared_names() -> set[str]:
+    """Return the settings of training that the options of this toolkit's objectives read."""
+    names = {name for cls in OBJECTIVES.values() for name in settings_of(cls.Options)}
+    return names & settings_of(TrainConfig).keys()
+
+
+def _shared_options(cls: type[Objective]) -> dict[str, Any]:
+    """Return the defaults of those options that have the name of a setting of training.
+
+    Options that a class of this toolkit declares are left out.
+    """
+    own: type[Any] = cls.Options
+    packaged: Any = next(base for base in own.__mro__ if base.__module__.startswith(_PACKAGE))
+    known = packaged.__dataclass_fields__
+    names = settings_of(TrainConfig)
+    shared = {}
+    for name, field in own.__dataclass_fields__.items():
+        if name in names and known.get(name) is not field:
+            shared[name] = None if field.default is MISSING else field.default
+    return shared
 
 
 def register_objective(cls: type[Objective]) -> str:
@@ -131,7 +173,13 @@ def objective_label(name: str) -> str:
 
 
 def objective_defaults(name: str) -> Mapping[str, Any]:
-    return find_objective(name).defaults
+    """Return the defaults of training that an objective changes.
+
+    A class may also change that of a setting which it reads by declaring the option again.
+    """
+    cls = find_objective(name)
+    again = {key: value for key, value in _shared_options(cls).items() if value is not None}
+    return again | dict(cls.defaults)
 
 
 def build_objective(
@@ -192,18 +240,19 @@ def objective_options(
 def option_rows(name: str) -> list[tuple[str, str]]:
     """Return for each option of an objective how to type it, and its help with the default."""
     options = find_objective(name).Options
+    defaults = objective_defaults(name)
     kinds = get_type_hints(options)
     rows = []
     for option, (field, details) in settings_of(options).items():
         usage = place_of_option(option, details)
         is_switch = kinds[option] is bool
-        if not details.flags:
+        if usage.startswith("--set "):
             usage += "=true" if is_switch else f"={value_name(kinds[option])}"
         elif not is_switch:
             usage += f" {value_name(kinds[option])}"
         help_text = details.help
-        default = field.default
-        if isinstance(default, tuple):
+        default = defaults.get(option, field.default)
+        if isinstance(default, list | tuple):
             default = " and ".join(map(str, default))
         is_off = default is None or default is False or default == ""
         if not is_off:
@@ -213,5 +262,10 @@ def option_rows(name: str) -> list[tuple[str, str]]:
 
 
 def place_of_option(name: str, details: Setting) -> str:
-    """Return how to type an option: as its flag if it has one, else as ``--set NAME``."""
+    """Return how to type an option: as its flag if it has one, else as ``--set NAME``.
+
+    A setting of training has its flag, whether or not an objective's option repeats it.
+    """
+    if name in settings_of(TrainConfig):
+        return flag(TrainConfig, name)
     return flag_of(name, details) if details.flags else f"--set {name}"
