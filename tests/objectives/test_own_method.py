@@ -201,6 +201,17 @@ def test_what_cannot_be_used_is_named(folder, text, message, hint):
     assert hint in raised.value.hint
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("beside", ["helper.py", "helper"])
+def test_a_file_that_imports_a_file_beside_it_is_told_to_stand_alone(beside):
+    path = Path(beside)
+    path.mkdir() if path.suffix == "" else path.write_text("SCALE = 2\n")
+    Path("importing.py").write_text("from helper.scales import SCALE\n")
+    with pytest.raises(ConfigError, match="imports helper, a file beside it") as raised:
+        find_objective("importing.py:Loss")
+    assert f"put what it needs of {beside} into the file" in raised.value.hint
+
+
 OWN = """
 from dataclasses import dataclass
 from simcse_cli import Simcse, setting

@@ -64,6 +64,14 @@ def load_code(text: str, place: str) -> Any:
     try:
         module = _module(path)
     except Exception as error:
+        beside = _missing_beside(path, error)
+        if beside is not None:
+            raise ConfigError(
+                f"{place} {text}: the file imports {beside.stem}, a file beside it, need a file "
+                "that stands alone",
+                hint=f"put what it needs of {beside.name} into the file, or install it as a "
+                "package",
+            ) from error
         raise ConfigError(
             f"{place} {text}: the file cannot be imported: {type(error).__name__}: "
             f"{reason_of(error)}",
@@ -80,6 +88,16 @@ def load_code(text: str, place: str) -> Any:
         hint = did_you_mean(match["name"], defined_names, f"{match['file']} has {listed}")
         raise ConfigError(f"{place} {text}: no {match['name']} in the file", hint=hint)
     return getattr(module, match["name"])
+
+
+def _missing_beside(path: Path, error: Exception) -> Path | None:
+    """Return the file or folder beside ``path`` that holds the module which was not found."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        name = error.name.partition(".")[0]
+        for beside in (path.with_name(f"{name}.py"), path.with_name(name)):
+            if beside.exists():
+                return beside
+    return None
 
 
 @cache
