@@ -277,14 +277,57 @@ def test_an_option_without_setting_is_told_how_to_declare_it(folder, invoke, tin
     assert "write margin: TYPE = setting(DEFAULT," in run.stderr
 
 
-def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny_model_dir):
+def test_an_error_in_the_file_names_its_line(folder, invoke, tiny_model_dir):
     Path("own.py").write_text(OWN)
+    line = OWN.splitlines().index("        return views[0] @ views[1]") + 1
+    words = run_of(tiny_model_dir, "--objective", "own.py:Wrong", "-o", "run")
+    run = invoke(*words)
+    assert run.exit_code == 1
+    said = " ".join(run.stderr.split())
+    assert f"error: own.py, line {line}: RuntimeError in Wrong.contrast: " in said
+    assert "-v shows the traceback" in said
+    assert "Traceback" not in said
+
+    # With -v, the traceback begins at the line.
     with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
-        invoke(*run_of(tiny_model_dir, "--objective", "own.py:Wrong", "-o", "run"))
+        invoke(*words, "--force", "-v")
     (frame,) = extract_tb(code.users_traceback(raised.value))
     assert (Path(frame.filename).name, frame.name) == ("own.py", "contrast")
     other = ValueError()
     assert code.users_traceback(other) is other.__traceback__
+    assert code.error_of_code(other) is None
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("lines", [8, 8000])  # one process, and several
+def test_an_error_in_a_function_names_its_line(invoke, lines):
+    Path("own.py").write_text("def fail(text, rng):\n    return text[1000]\n")
+    Path("many.txt").write_text("a text\n" * lines)
+    words = ("augment", "many.txt", "--method", "own.py:fail", "-o", "o.csv", "--workers", 2)
+    run = invoke(*words)
+    assert run.exit_code == 1
+    said = " ".join(run.stderr.split())
+    assert "error: own.py, line 2: IndexError in fail: string index out of range" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_method_with_other_arguments_is_refused_when_it_is_loaded():
+    Path("own.py").write_text(
+        "from simcse_cli import Simcse\n"
+        "class Short(Simcse):\n"
+        "    def contrast(self, views): return views[0].sum()\n"
+        "class After(Simcse):\n"
+        "    def after_step(self, step): pass\n"
+        "class Star(Simcse):\n"
+        "    def contrast(self, *views): return views[0][0].sum()\n"
+    )
+    with pytest.raises(ConfigError, match=r"is contrast\(self, views\), and is") as raised:
+        find_objective("own.py:Short")
+    assert raised.value.hint == "write def contrast(self, views, texts)"
+    with pytest.raises(ConfigError, match=r"is after_step\(.*, and is called with nothing"):
+        find_objective("own.py:After")
+    find_objective("own.py:Star")
 
 
 SHARED = """

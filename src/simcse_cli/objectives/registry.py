@@ -115,6 +115,7 @@ def check_objective(candidate: Any, place: str) -> None:
             f"{place}: Options is no dataclass derived from that of its base",
             hint="write @dataclass(frozen=True) class Options(Base.Options)",
         )
+    _check_methods(candidate, place)
     readable = _shared_names()
     for name, default in _shared_options(candidate).items():
         if name not in readable or name not in settings_of(candidate.Options):
@@ -125,6 +126,31 @@ def check_objective(candidate: Any, place: str) -> None:
                 hint=f"to change the default of the setting, write defaults = {defaults} in the "
                 "class",
             )
+
+
+def _check_methods(cls: type[Objective], place: str) -> None:
+    """Raise ConfigError for a method that cannot take the arguments of the one it overrides."""
+    for base in cls.__mro__:
+        if not base.__module__.startswith(_PACKAGE):
+            continue
+        for name, overridden in vars(base).items():
+            own = inspect.getattr_static(cls, name)
+            if own is overridden or not (
+                inspect.isfunction(own) and inspect.isfunction(overridden)
+            ):
+                continue
+            parameters = inspect.signature(overridden).parameters.values()
+            given = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+            by_name = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+            try:
+                inspect.signature(own).bind(*given, **by_name)
+            except TypeError:
+                _, *names = [*given, *by_name]
+                raise ConfigError(
+                    f"{place}: is {name}{inspect.signature(own)}, and is called with "
+                    f"{', '.join(names) or 'nothing'}",
+                    hint=f"write def {name}({', '.join(['self', *names])})",
+                ) from None
 
 
 def _shared_names() -> set[str]:
