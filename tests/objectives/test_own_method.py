@@ -521,3 +521,19 @@ def test_an_objective_is_checked_before_it_is_used():
     with pytest.raises(ConfigError, match="is no subclass of Objective"):
         check_objective(dict, "here")
     assert simcse_cli.Objective is Objective
+
+
+def test_a_loss_that_is_not_finite_at_step_1_is_the_fault_of_the_class(
+    folder, invoke, tiny_model_dir
+):
+    Path("own.py").write_text(
+        "from simcse_cli import Simcse\n"
+        "class Nan(Simcse):\n"
+        "    def contrast(self, views, texts=None): return (views[0] * float('nan')).sum()\n"
+    )
+    run = invoke(*run_of(tiny_model_dir, "--objective", "own.py:Nan", "-o", "run"))
+    assert run.exit_code == 1
+    assert "the loss of step 1 is nan" in run.stderr
+    assert "fix: correct own.py:Nan: no weight has changed before step 1" in run.stderr
+    ours = invoke(*run_of(tiny_model_dir, "--temperature", 1e-40, "-o", "ours"))
+    assert "new -o and a higher --temperature\n" in ours.stderr
