@@ -1,6 +1,7 @@
 """The list of objectives, and the construction of an objective from settings."""
 
 import inspect
+import shlex
 from collections.abc import Mapping
 from dataclasses import MISSING
 from pathlib import PurePath
@@ -259,7 +260,11 @@ def objective_options(
     # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
     result = cls.Options(**chosen)
-    check_rules(declared, vars(result), place_of_option)
+    try:
+        check_rules(declared, vars(result), place_of_option)
+    except UsageError as error:
+        hint = f"see simcse train --objective {shlex.quote(name)} --help"
+        raise UsageError(error.message, hint=hint) from None
     return result
 
 
