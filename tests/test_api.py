@@ -246,8 +246,10 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(
     assert run.load(device="cpu").digest == run.record.model_digest
     with pytest.raises(CheckpointError, match="records --pooler avg"):
         run.load(pooler="cls_before_pooler")
-    with pytest.raises(OutputError, match="holds a run"):
+    with pytest.raises(OutputError, match="holds a run") as refused:
         simcse_cli.train(tmp_path / "python", **settings)
+    hint = "resume it with resume=True, choose another folder, or replace it with force=True"
+    assert refused.value.hint == hint
     assert simcse_cli.train(tmp_path / "python", **settings, resume=True).record == run.record
     again = simcse_cli.train(tmp_path / "python", **settings | {"max_steps": 1}, force=True)
     assert [each.step for each in again.metrics if each.dev_score is not None] == [0, 1]

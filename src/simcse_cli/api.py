@@ -19,7 +19,7 @@ from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
 from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
-from simcse_cli.errors import ConfigError, DataError
+from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
 from simcse_cli.models.checkpoint import load_encoder
@@ -374,9 +374,25 @@ def train_model(
     flags = coerce_settings(TrainConfig, settings, place="train")
     with telling_sources(config, flags):
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
-        record = train_run(
-            ready, run_dir, progress, resume=resume, force=force, on_step=on_step, on_eval=on_eval
-        )
+        try:
+            record = train_run(
+                ready,
+                run_dir,
+                progress,
+                resume=resume,
+                force=force,
+                on_step=on_step,
+                on_eval=on_eval,
+            )
+        except OutputError as error:
+            hint = error.hint or ""
+            for typed, said in (
+                (f"`simcse train -o {run_dir} --resume`", "resume=True"),
+                ("--force", "force=True"),
+                (" with -o", ""),
+            ):
+                hint = hint.replace(typed, said)
+            raise OutputError(error.message, hint=hint or None) from error
     # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
     return FinishedRun(run_dir, next(records))

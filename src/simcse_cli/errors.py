@@ -81,6 +81,10 @@ class ConfigError(SimcseError):
     """Settings are unknown, contradict each other or have an impossible value."""
 
 
+class CodeError(SimcseError):
+    """Code in a user's file has raised an exception; ``--verbose`` shows its traceback."""
+
+
 class UsageError(SimcseError):
     """An option is unknown, has a wrong value or contradicts another one.
 

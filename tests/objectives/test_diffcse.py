@@ -278,8 +278,9 @@ def test_a_vector_of_another_width_than_the_embeddings_is_refused(tiny_model_dir
     ],
 )
 def test_options_without_effect_are_refused(options, message, tiny_model_dir):
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as raised:
         build("diffcse", tiny_model_dir, **options)
+    assert raised.value.hint == "see simcse train --objective diffcse --help"
 
 
 def test_the_saved_model_is_the_encoder_alone(invoke, tiny_model_dir, tmp_path):

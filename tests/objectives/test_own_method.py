@@ -21,7 +21,7 @@ from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import code
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.objectives.base import Objective
-from simcse_cli.objectives.registry import check_objective, find_objective
+from simcse_cli.objectives.registry import check_objective, find_objective, option_rows
 from simcse_cli.settings.choices import Similarity
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-method.md"
@@ -201,6 +201,17 @@ def test_what_cannot_be_used_is_named(folder, text, message, hint):
     assert hint in raised.value.hint
 
 
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("beside", ["helper.py", "helper"])
+def test_a_file_that_imports_a_file_beside_it_is_told_to_stand_alone(beside):
+    path = Path(beside)
+    path.mkdir() if path.suffix == "" else path.write_text("SCALE = 2\n")
+    Path("importing.py").write_text("from helper.scales import SCALE\n")
+    with pytest.raises(ConfigError, match="imports helper, a file beside it") as raised:
+        find_objective("importing.py:Loss")
+    assert f"put what it needs of {beside} into the file" in raised.value.hint
+
+
 OWN = """
 from dataclasses import dataclass
 from simcse_cli import Simcse, setting
@@ -266,14 +277,127 @@ def test_an_option_without_setting_is_told_how_to_declare_it(folder, invoke, tin
     assert "write margin: TYPE = setting(DEFAULT," in run.stderr
 
 
-def test_an_error_in_the_file_is_shown_from_its_own_line_on(folder, invoke, tiny_model_dir):
+def test_an_error_in_the_file_names_its_line(folder, invoke, tiny_model_dir):
     Path("own.py").write_text(OWN)
+    line = OWN.splitlines().index("        return views[0] @ views[1]") + 1
+    words = run_of(tiny_model_dir, "--objective", "own.py:Wrong", "-o", "run")
+    run = invoke(*words)
+    assert run.exit_code == 1
+    said = " ".join(run.stderr.split())
+    assert f"error: own.py, line {line}: RuntimeError in Wrong.contrast: " in said
+    assert "-v shows the traceback" in said
+    assert "Traceback" not in said
+
+    # With -v, the traceback begins at the line.
     with pytest.raises(RuntimeError, match="cannot be multiplied") as raised:
-        invoke(*run_of(tiny_model_dir, "--objective", "own.py:Wrong", "-o", "run"))
+        invoke(*words, "--force", "-v")
     (frame,) = extract_tb(code.users_traceback(raised.value))
     assert (Path(frame.filename).name, frame.name) == ("own.py", "contrast")
     other = ValueError()
     assert code.users_traceback(other) is other.__traceback__
+    assert code.error_of_code(other) is None
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("lines", [8, 8000])  # one process, and several
+def test_an_error_in_a_function_names_its_line(invoke, lines):
+    Path("own.py").write_text("def fail(text, rng):\n    return text[1000]\n")
+    Path("many.txt").write_text("a text\n" * lines)
+    words = ("augment", "many.txt", "--method", "own.py:fail", "-o", "o.csv", "--workers", 2)
+    run = invoke(*words)
+    assert run.exit_code == 1
+    said = " ".join(run.stderr.split())
+    assert "error: own.py, line 2: IndexError in fail: string index out of range" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_method_with_other_arguments_is_refused_when_it_is_loaded():
+    Path("own.py").write_text(
+        "from simcse_cli import Simcse\n"
+        "class Short(Simcse):\n"
+        "    def contrast(self, views): return views[0].sum()\n"
+        "class After(Simcse):\n"
+        "    def after_step(self, step): pass\n"
+        "class Star(Simcse):\n"
+        "    def contrast(self, *views): return views[0][0].sum()\n"
+    )
+    with pytest.raises(ConfigError, match=r"is contrast\(self, views\), and is") as raised:
+        find_objective("own.py:Short")
+    assert raised.value.hint == "write def contrast(self, views, texts)"
+    with pytest.raises(ConfigError, match=r"is after_step\(.*, and is called with nothing"):
+        find_objective("own.py:After")
+    find_objective("own.py:Star")
+
+
+SHARED = """
+from dataclasses import dataclass
+from simcse_cli import Simcse, setting
+from simcse_cli.objectives.simcse import SimcseSup
+class Warm(Simcse):
+    @dataclass(frozen=True)
+    class Options(Simcse.Options):
+        temperature: float = setting(0.2, "Mine.", above=0)
+        max_length: int = setting(20, "Mine.")
+class Lower(Simcse):
+    defaults = {"temperature": 0.3, "lr": 1e-5}
+class Rate(SimcseSup):
+    @dataclass(frozen=True)
+    class Options(SimcseSup.Options):
+        lr: float = setting(0.7, "Mine.")
+class Bare(Simcse):
+    @dataclass(frozen=True)
+    class Options(Simcse.Options):
+        temperature: float = 0.2
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "more", "expected"),
+    [
+        ("Warm", (), {"temperature": 0.2, "max_length": 20, "lr": 1e-4}),
+        ("Warm", ("--temperature", 0.1), {"temperature": 0.1}),
+        ("Lower", (), {"temperature": 0.3}),
+    ],
+)
+def test_the_default_of_a_setting_that_a_class_changes_counts(
+    folder, invoke, tiny_model_dir, cls, more, expected
+):
+    Path("own.py").write_text(SHARED)
+    own = ("--objective", f"own.py:{cls}", "-o", "run")
+    run = invoke(*run_of(tiny_model_dir, *own, *more))
+    assert run.exit_code == 0, run.stderr
+    config = json.loads(Path("run/run.json").read_text())["config"]
+    assert {name: config[name] for name in expected} == expected
+
+
+def option_defaults(name):
+    """Return the default of each option that the help of an objective shows, by its usage."""
+    shown = {usage: re.search(r"\[default: (.*)\]", text) for usage, text in option_rows(name)}
+    return {usage: found[1] for usage, found in shown.items() if found}
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_help_shows_the_default_that_counts():
+    Path("own.py").write_text(SHARED)
+    defaults = option_defaults("own.py:Warm")
+    assert (defaults["--temperature X"], defaults["--max-length N"]) == ("0.2", "20")
+    assert option_defaults("own.py:Lower")["--temperature X"] == "0.3"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("cls", "name", "hint"),
+    [
+        ("Rate", "lr", "{'epochs': 3.0, 'head': 'kept', 'lr': 0.7}"),
+        ("Bare", "temperature", "{'temperature': 0.2}"),
+    ],
+)
+def test_an_option_with_the_name_of_a_setting_is_refused(cls, name, hint):
+    Path("own.py").write_text(SHARED)
+    with pytest.raises(ConfigError, match=f"own.py:{cls}: Options declares {name}, ") as raised:
+        find_objective(f"own.py:{cls}")
+    assert f"write defaults = {hint} in the class" in raised.value.hint
 
 
 def test_a_subclass_of_a_method_with_a_teacher_asks_for_one(folder, invoke, tiny_model_dir):
@@ -397,3 +521,19 @@ def test_an_objective_is_checked_before_it_is_used():
     with pytest.raises(ConfigError, match="is no subclass of Objective"):
         check_objective(dict, "here")
     assert simcse_cli.Objective is Objective
+
+
+def test_a_loss_that_is_not_finite_at_step_1_is_the_fault_of_the_class(
+    folder, invoke, tiny_model_dir
+):
+    Path("own.py").write_text(
+        "from simcse_cli import Simcse\n"
+        "class Nan(Simcse):\n"
+        "    def contrast(self, views, texts=None): return (views[0] * float('nan')).sum()\n"
+    )
+    run = invoke(*run_of(tiny_model_dir, "--objective", "own.py:Nan", "-o", "run"))
+    assert run.exit_code == 1
+    assert "the loss of step 1 is nan" in run.stderr
+    assert "fix: correct own.py:Nan: no weight has changed before step 1" in run.stderr
+    ours = invoke(*run_of(tiny_model_dir, "--temperature", 1e-40, "-o", "ours"))
+    assert "new -o and a higher --temperature\n" in ours.stderr

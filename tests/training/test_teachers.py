@@ -180,3 +180,29 @@ def test_teachers_without_use_and_uses_without_teachers_are_refused(
     config = resolve_config(flags=flags, objective_defaults=objective_defaults)
     with pytest.raises(error, match=message):
         build_parts(config, SilentProgress())
+
+
+@pytest.mark.parametrize(
+    ("words", "place", "fix"),
+    [
+        ("rankcse --teacher", "--teacher own/gone: no such folder", "or --teacher minilm"),
+        (
+            "diffcse --generator",
+            "--generator own/gone: no such folder",
+            "use a local folder with a masked language model",
+        ),
+    ],
+)
+def test_a_second_model_that_is_missing_is_told_by_its_option(
+    tmp_path, invoke, tiny_model_dir, words, place, fix
+):
+    file = tmp_path / "rows.txt"
+    file.write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    flags = ["--model", tiny_model_dir, "--train-file", file, "-o", tmp_path / "run"]
+    run = invoke("train", *flags, "--objective", *words.split(), "own/gone")
+    assert run.exit_code == 1
+    said = " ".join(run.stderr.split())
+    assert f"error: {place}" in said
+    assert fix in said
+    assert "--model minilm" not in said
+    assert "training " not in said

@@ -13,8 +13,14 @@ from functools import cache, partial
 from typing import Any
 
 from simcse_cli.data.text import clean_text
-from simcse_cli.errors import ConfigError
-from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
+from simcse_cli.errors import ConfigError, SimcseError
+from simcse_cli.files.code import (
+    entry_point,
+    entry_point_names,
+    error_of_code,
+    load_code,
+    names_code,
+)
 from simcse_cli.settings.choices import Augmentation
 
 _ENTRY_POINTS = "simcse_cli.augmentations"
@@ -32,7 +38,17 @@ class OwnOperator:
 
     def __call__(self, text: str, rng: random.Random) -> str:
         function = find_function(self.source)
-        changed: Any = function(text, rng) if self.rate is None else function(text, rng, self.rate)
+        rate = [] if self.rate is None else [self.rate]
+        try:
+            changed: Any = function(text, rng, *rate)
+        except SimcseError:
+            raise
+        except Exception as error:
+            # A worker process passes on no traceback, so look at it here.
+            failure = error_of_code(error)
+            if failure is None:
+                raise
+            raise failure from error
         if not isinstance(changed, str):
             raise ConfigError(
                 f"{_PLACE} {self.source}: returned {type(changed).__name__}, need a text"

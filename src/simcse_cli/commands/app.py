@@ -23,13 +23,14 @@ from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, OBJECTIVE, help_page, main_options
 from simcse_cli.errors import (
     INTERRUPTED,
+    CodeError,
     SimcseError,
     UsageError,
     did_you_mean,
     is_out_of_memory,
     reason_of,
 )
-from simcse_cli.files.code import users_traceback
+from simcse_cli.files.code import error_of_code, users_traceback
 from simcse_cli.files.streams import open_standard_streams
 from simcse_cli.version import __version__
 
@@ -490,7 +491,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except Exception as error:
         failure = _error_to_show(error, arguments)
-        if failure is None:
+        is_traced = isinstance(failure, CodeError) and get_console().verbose
+        if failure is None or is_traced:
             error.__traceback__ = users_traceback(error)
             raise
         # The message is empty if a command without arguments has shown its help.
@@ -515,7 +517,7 @@ def _error_to_show(error: Exception, arguments: Sequence[str]) -> SimcseError | 
         return usage_error
     if isinstance(error, SimcseError):
         return error
-    return _limit_of_the_system(error)
+    return _limit_of_the_system(error) or error_of_code(error)
 
 
 def _asks_for_json(arguments: Sequence[str]) -> bool:

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from traceback import walk_tb
+from types import FrameType, TracebackType
 from typing import Any
 
-from simcse_cli.errors import ConfigError, did_you_mean, reason_of
+from simcse_cli.errors import CodeError, ConfigError, did_you_mean, reason_of
 from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import require_file
 
@@ -64,6 +65,14 @@ def load_code(text: str, place: str) -> Any:
     try:
         module = _module(path)
     except Exception as error:
+        beside = _missing_beside(path, error)
+        if beside is not None:
+            raise ConfigError(
+                f"{place} {text}: the file imports {beside.stem}, a file beside it, need a file "
+                "that stands alone",
+                hint=f"put what it needs of {beside.name} into the file, or install it as a "
+                "package",
+            ) from error
         raise ConfigError(
             f"{place} {text}: the file cannot be imported: {type(error).__name__}: "
             f"{reason_of(error)}",
@@ -80,6 +89,16 @@ def load_code(text: str, place: str) -> Any:
         hint = did_you_mean(match["name"], defined_names, f"{match['file']} has {listed}")
         raise ConfigError(f"{place} {text}: no {match['name']} in the file", hint=hint)
     return getattr(module, match["name"])
+
+
+def _missing_beside(path: Path, error: Exception) -> Path | None:
+    """Return the file or folder beside ``path`` that holds the module which was not found."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        name = error.name.partition(".")[0]
+        for beside in (path.with_name(f"{name}.py"), path.with_name(name)):
+            if beside.exists():
+                return beside
+    return None
 
 
 @cache
@@ -103,10 +122,36 @@ def users_traceback(error: Exception) -> TracebackType | None:
     """Return an error's traceback from the first frame in a user's file on, or else all of it."""
     part = error.__traceback__
     while part is not None:
-        if part.tb_frame.f_globals.get("__name__", "").startswith(_MODULE_PREFIX):
+        if _is_users(part.tb_frame):
             return part
         part = part.tb_next
     return error.__traceback__
+
+
+def error_of_code(error: Exception) -> CodeError | None:
+    """Return the error to show for an exception that comes from a user's file; None for others.
+
+    It names the last line of the file that was reached.
+    """
+    last: tuple[FrameType, int] | None = None
+    for frame, number in walk_tb(error.__traceback__):
+        if _is_users(frame):
+            last = frame, number
+    if last is None:
+        return None
+    frame, number = last
+    code = frame.f_code
+    path = Path(code.co_filename)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return CodeError(
+        f"{path}, line {number}: {type(error).__name__} in {code.co_qualname}: {reason_of(error)}",
+        hint="correct the file; -v shows the traceback",
+    )
+
+
+def _is_users(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_MODULE_PREFIX)
 
 
 def code_digest(text: str) -> dict[str, str]:

@@ -4,6 +4,8 @@ import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,6 +174,23 @@ def _model_folder(path: Path) -> Path:
     raise CheckpointError(
         f"{path} holds no config.json, so it is no model folder", hint="check the path"
     )
+
+
+@contextmanager
+def naming_option(option: str, name: str, *, folder: str | None = None) -> Iterator[None]:
+    """Let an error on the model ``name`` begin with the option that names it, as its hint does.
+
+    ``folder`` says what a local folder must hold, if minilm cannot take the place of the model.
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        hint = error.hint
+        if hint is not None and folder is not None:
+            hint = hint.replace(_local_hint(), f"use a local folder with {folder}")
+        elif hint is not None:
+            hint = hint.replace("--model", option)
+        raise CheckpointError(f"{option} {name}: {error.message}", hint=hint) from error
 
 
 def _local_hint() -> str:

@@ -1,7 +1,9 @@
 """The list of objectives, and the construction of an objective from settings."""
 
 import inspect
+import shlex
 from collections.abc import Mapping
+from dataclasses import MISSING
 from pathlib import PurePath
 from typing import Any, get_type_hints
 
@@ -28,10 +30,19 @@ from simcse_cli.objectives.sncse import Sncse
 from simcse_cli.objectives.tsdae import Tsdae
 from simcse_cli.objectives.vicreg import Vicreg
 from simcse_cli.settings.choices import ObjectiveName
+from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.convert import convert, value_name
-from simcse_cli.settings.declare import Setting, check_rules, check_values, flag_of, settings_of
+from simcse_cli.settings.declare import (
+    Setting,
+    check_rules,
+    check_values,
+    flag,
+    flag_of,
+    settings_of,
+)
 
 _PLACE = "--objective"
+_PACKAGE = "simcse_cli."
 # Add a new objective to this list.
 OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
     cls.name: cls
@@ -105,6 +116,64 @@ def check_objective(candidate: Any, place: str) -> None:
             f"{place}: Options is no dataclass derived from that of its base",
             hint="write @dataclass(frozen=True) class Options(Base.Options)",
         )
+    _check_methods(candidate, place)
+    readable = _shared_names()
+    for name, default in _shared_options(candidate).items():
+        if name not in readable or name not in settings_of(candidate.Options):
+            defaults = {**candidate.defaults, name: default}
+            raise ConfigError(
+                f"{place}: Options declares {name}, which is a setting of every training "
+                f"({flag(TrainConfig, name)}), need another name",
+                hint=f"to change the default of the setting, write defaults = {defaults} in the "
+                "class",
+            )
+
+
+def _check_methods(cls: type[Objective], place: str) -> None:
+    """Raise ConfigError for a method that cannot take the arguments of the one it overrides."""
+    for base in cls.__mro__:
+        if not base.__module__.startswith(_PACKAGE):
+            continue
+        for name, overridden in vars(base).items():
+            own = inspect.getattr_static(cls, name)
+            if own is overridden or not (
+                inspect.isfunction(own) and inspect.isfunction(overridden)
+            ):
+                continue
+            parameters = inspect.signature(overridden).parameters.values()
+            given = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+            by_name = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+            try:
+                inspect.signature(own).bind(*given, **by_name)
+            except TypeError:
+                _, *names = [*given, *by_name]
+                raise ConfigError(
+                    f"{place}: is {name}{inspect.signature(own)}, and is called with "
+                    f"{', '.join(names) or 'nothing'}",
+                    hint=f"write def {name}({', '.join(['self', *names])})",
+                ) from None
+
+
+def _shared_names() -> set[str]:
+    """Return the settings of training that the options of this toolkit's objectives read."""
+    names = {name for cls in OBJECTIVES.values() for name in settings_of(cls.Options)}
+    return names & settings_of(TrainConfig).keys()
+
+
+def _shared_options(cls: type[Objective]) -> dict[str, Any]:
+    """Return the defaults of those options that have the name of a setting of training.
+
+    Options that a class of this toolkit declares are left out.
+    """
+    own: type[Any] = cls.Options
+    packaged: Any = next(base for base in own.__mro__ if base.__module__.startswith(_PACKAGE))
+    known = packaged.__dataclass_fields__
+    names = settings_of(TrainConfig)
+    shared = {}
+    for name, field in own.__dataclass_fields__.items():
+        if name in names and known.get(name) is not field:
+            shared[name] = None if field.default is MISSING else field.default
+    return shared
 
 
 def register_objective(cls: type[Objective]) -> str:
@@ -131,7 +200,13 @@ def objective_label(name: str) -> str:
 
 
 def objective_defaults(name: str) -> Mapping[str, Any]:
-    return find_objective(name).defaults
+    """Return the defaults of training that an objective changes.
+
+    A class may also change that of a setting which it reads by declaring the option again.
+    """
+    cls = find_objective(name)
+    again = {key: value for key, value in _shared_options(cls).items() if value is not None}
+    return again | dict(cls.defaults)
 
 
 def build_objective(
@@ -185,25 +260,30 @@ def objective_options(
     # Check the bounds of each value, then the rules between values.
     check_values(declared, chosen, place_of_option)
     result = cls.Options(**chosen)
-    check_rules(declared, vars(result), place_of_option)
+    try:
+        check_rules(declared, vars(result), place_of_option)
+    except UsageError as error:
+        hint = f"see simcse train --objective {shlex.quote(name)} --help"
+        raise UsageError(error.message, hint=hint) from None
     return result
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:
     """Return for each option of an objective how to type it, and its help with the default."""
     options = find_objective(name).Options
+    defaults = objective_defaults(name)
     kinds = get_type_hints(options)
     rows = []
     for option, (field, details) in settings_of(options).items():
         usage = place_of_option(option, details)
         is_switch = kinds[option] is bool
-        if not details.flags:
+        if usage.startswith("--set "):
             usage += "=true" if is_switch else f"={value_name(kinds[option])}"
         elif not is_switch:
             usage += f" {value_name(kinds[option])}"
         help_text = details.help
-        default = field.default
-        if isinstance(default, tuple):
+        default = defaults.get(option, field.default)
+        if isinstance(default, list | tuple):
             default = " and ".join(map(str, default))
         is_off = default is None or default is False or default == ""
         if not is_off:
@@ -213,5 +293,10 @@ def option_rows(name: str) -> list[tuple[str, str]]:
 
 
 def place_of_option(name: str, details: Setting) -> str:
-    """Return how to type an option: as its flag if it has one, else as ``--set NAME``."""
+    """Return how to type an option: as its flag if it has one, else as ``--set NAME``.
+
+    A setting of training has its flag, whether or not an objective's option repeats it.
+    """
+    if name in settings_of(TrainConfig):
+        return flag(TrainConfig, name)
     return flag_of(name, details) if details.flags else f"--set {name}"

@@ -97,7 +97,8 @@ def _settings_of(group: Any) -> Declared:
     if is_dataclass(group.__base__):
         inherited = settings_of(group.__base__)
     new_names = [name for name in by_name if name not in inherited]
-    return {name: by_name[name] for name in [*new_names, *inherited]}
+    # A field that is declared again without ``setting`` is no setting any more.
+    return {name: by_name[name] for name in [*new_names, *inherited] if name in by_name}
 
 
 def recorded(values: Any) -> dict[str, Any]:

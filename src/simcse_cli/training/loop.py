@@ -404,13 +404,23 @@ class Trainer:
         else:
             self.n_skipped = 0
             return
-        # A resumed run would come to the same step, and may not change these settings.
-        hint = "start another run with a new -o and a lower --lr"
+        raise TrainingError(problem, hint=self._hint_for_finite(number))
+
+    def _hint_for_finite(self, number: int) -> str:
+        """Return what can help where the loss or the gradient of a step is not finite."""
+        objective = type(self.objective)
+        if number == 1 and not objective.__module__.startswith("simcse_cli."):
+            return f"correct {objective.name}: no weight has changed before step 1"
+        # A resumed run would come to the same step, and may not change these settings. The rate
+        # has no effect before the first update.
+        ways = [] if number == 1 else ["a lower --lr"]
         if hasattr(self.objective.options, "temperature"):
-            hint += " or a higher --temperature"
+            ways.append("a higher --temperature")
         if resolve_precision(self.config.precision, self.accelerator.device) is not Precision.FP32:
-            hint += " or --precision fp32"
-        raise TrainingError(problem, hint=hint)
+            ways.append("--precision fp32")
+        if not ways:
+            return "start another run with a new -o and another --model: this one may be damaged"
+        return f"start another run with a new -o and {' or '.join(ways)}"
 
     def backward(self, batch: Batch) -> Losses:
         """Compute and backpropagate the losses of a batch.

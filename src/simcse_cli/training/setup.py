@@ -36,7 +36,7 @@ from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS, without_head
 from simcse_cli.models.record import ModelRecord
-from simcse_cli.models.resolve import hub_name_of
+from simcse_cli.models.resolve import hub_name_of, naming_option
 from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import build_objective, find_objective, objective_options
@@ -641,6 +641,10 @@ def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Prog
         "augment": build_augment(config.augment, config.device),
         "teacher": None if teachers is None else teachers.dim,  # objectives take the width alone
     }
+    if config.generator is not None:  # fetch it first, which may fail
+        kind = "a masked language model, such as a run of `train --objective mlm`"
+        with naming_option("--generator", config.generator, folder=kind):
+            find_model(config.generator, progress)
     encoder = build_encoder(config, progress)
     torch.manual_seed(config.seed)
     return build_objective(config.objective, encoder, settings, config.options)

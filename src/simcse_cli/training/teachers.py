@@ -22,6 +22,7 @@ from simcse_cli.machine.processes import process_count, process_rank
 from simcse_cli.models.checkpoint import load_for_encoding
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.models.precomputed import read_matrix
+from simcse_cli.models.resolve import naming_option
 from simcse_cli.progress import Progress
 from simcse_cli.results.runs import TEACHERS
 from simcse_cli.settings.config import LoadOptions
@@ -40,7 +41,8 @@ class Teacher:
             self.dim = int(self.vectors.shape[1])
             self.digest = sha256_file(Path(name))
             return
-        self.model = load_for_encoding(name, LoadOptions(device=device), progress)
+        with naming_option("--teacher", name):
+            self.model = load_for_encoding(name, LoadOptions(device=device), progress)
         self.dim = self.model.dim
         self.digest = self.model.digest
 
