@@ -402,9 +402,10 @@ def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) ->
     """Return the dev scores of the model that was kept, by measure.
 
     ``best`` is the score that chose the model. On a single dev file it is the only score, named
-    after STS-B or after the user's file. With a dev suite each task has a score, and ``best`` is
-    their average; it is left out if some tasks are scored on dev sets and others on test sets,
-    since such an average has no name.
+    after STS-B or after the user's file. With the suite ``sts`` or ``transfer`` each task has a
+    score, and ``best`` is their average; it is left out if some tasks are scored on dev sets and
+    others on test sets, since such an average has no name. Otherwise ``best`` is the score of a
+    task.
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
@@ -434,19 +435,19 @@ def _measure_of_file(file: Path) -> str:
 
 
 def _name_of_dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the dev data: STS-B if the digest is the published one, else the path.
+    """Return the name of the dev data: STS-B if the digest is the published one.
 
-    The start of the digest follows the path.
+    Otherwise it is the recorded name with the start of the digest: ``dev.tsv (1a2b3c4d)``.
     """
-    # A run with a dev suite has recorded several files by path; otherwise there is one dev file.
-    path = _STSB_DEV_FILE
-    digest = data.get("dev_files", {}).get(path)
+    # A run with a dev suite has recorded several files by path; otherwise there is one dev file, or
+    # held-out pairs, whose name and digest are recorded as those of a file would be.
+    name = _STSB_DEV_FILE
+    digest = data.get("dev_files", {}).get(name)
     if digest is None:
-        path = str(data.get("dev_file"))
-        # Held-out pairs are no file, but have a name, under which their digest is recorded.
-        digest = str(data.get("dev_sha256") or data.get(runs.DEV_PAIRS, {}).get(path))
+        name = str(data.get("dev_file"))
+        digest = str(data.get("dev_sha256") or data.get(runs.DEV_PAIRS, {}).get(name))
     published = next(file.sha256 for file in expected_files() if file.path.endswith("sts-dev.csv"))
-    return STSB_DEV_DATA if digest == published else f"{path} ({digest[:8]})"
+    return STSB_DEV_DATA if digest == published else f"{name} ({digest[:8]})"
 
 
 def _known_dev_data(data: Mapping[str, Any]) -> dict[str, ScoredData]:

@@ -219,7 +219,7 @@ class Comparison:
 
     @property
     def asks_for_seeds(self) -> bool:
-        """Whether the reference is one of the entries behind a mean, so that seeds are compared."""
+        """Whether the reference is a single seed of a mean; then seeds are compared, not means."""
         if self.reference is None:
             return False
         return any(self.reference.label in entry.members for entry in self.entries)

@@ -120,10 +120,7 @@ def missing_transfer_files(
 
 
 def read_transfer_task(data_dir: Path | str, task: str) -> TransferTask:
-    """Return one transfer task of a SentEval folder, in the order of the protocol.
-
-    The published MR has 10,662 rows.
-    """
+    """Return one transfer task of a SentEval folder, in the order of the protocol."""
     if task not in TRANSFER_ROWS:
         raise ValueError(f"unknown transfer task {task!r}, need one of {', '.join(TRANSFER_TASKS)}")
     files = transfer_files(data_dir, task)

@@ -110,9 +110,9 @@ class StsSuite:
     def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Without ``--tasks``, ``--split dev`` chooses STS-B alone. Another split chooses all tasks
-        that have it, or only the pair files if there are any. Without a folder the demo corpus is
-        used, and only its STS-B is scored.
+        Pair files are always scored. Without ``--tasks``, so are these tasks: with ``--split dev``,
+        STS-B alone; with another split, all tasks that have it, but none beside pair files. The
+        demo corpus stands in for a missing folder; then STS-B is the only such task.
         """
         split = cast(Split, options.split)
         columns = parse_columns(options.columns, SCORED_PAIR)

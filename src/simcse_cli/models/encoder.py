@@ -174,12 +174,13 @@ class SentenceEncoder(nn.Module):
     def tokenize(
         self, sentences: Sequence[str], *, max_length: int | None = None
     ) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at a limit, and then put into the template.
+        """Return sub-word ids with special tokens, cut at a limit.
 
-        ``max_length`` can only lower the model's own limit.
+        The words of the template are added after the cut, inside the special tokens. ``max_length``
+        can only lower the model's own limit.
         """
         limit = min(max_length or self.tokens.max_length, self.tokens.max_length)
-        texts = self.template.texts(sentences)
+        texts = self.template.texts(sentences)  # with what the template changes in the sentence
         return self.template.around(self.tokens.ids(texts, limit))
 
     def hidden_states(

@@ -161,9 +161,10 @@ def _shared_names() -> set[str]:
 
 
 def _shared_options(cls: type[Objective]) -> dict[str, Any]:
-    """Return the defaults of those options that have the name of a setting of training.
+    """Return the settings of training that a user's class declares again, with its defaults.
 
-    Options that a class of this toolkit declares are left out.
+    A default is None if the class gives none. What it inherits from a class of this toolkit is left
+    out, since that changes no default.
     """
     own: type[Any] = cls.Options
     packaged: Any = next(base for base in own.__mro__ if base.__module__.startswith(_PACKAGE))

@@ -138,7 +138,8 @@ class Simcse(TextViews):
     def contrast(self, views: list[Tensor], texts: Tensor | None = None) -> Tensor:
         """Return the contrastive loss of gathered views: anchors, positives, hard negatives if any.
 
-        ``texts`` numbers the texts of each row; with it, equal texts are no negatives.
+        ``texts`` holds a number for each text of each row. Texts with the same number are equal,
+        and no negatives of each other; without it, all texts of other rows are negatives.
         """
         anchors, positives, *hard_negatives = views
         return info_nce(

@@ -61,7 +61,9 @@ class IntegerProduct(NamedTuple):
         rounded = (weight / scale.unsqueeze(1)).round()
         packed = torch.ops.onednn.qlinear_prepack(rounded.to(torch.int8), None)
         zero_point = torch.zeros(len(scale), dtype=torch.int32)
-        return cls(packed, scale, zero_point, rounded.sum(1) * scale)
+        # The offset of an input row, times these sums, is what it adds to the outputs.
+        sums = rounded.sum(1) * scale
+        return cls(packed, scale, zero_point, sums)
 
     def __call__(self, q: Tensor) -> Tensor:
         """Return ``scale * (q . w)``, ``(T, D_out)`` float32, for bytes q ``(T, D_in)``."""

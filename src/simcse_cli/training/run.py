@@ -470,7 +470,7 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
 
 
 def _as_given(name: str, value: object, typed: Settings) -> str:
-    """Return a setting as it was given, by a flag or in the environment."""
+    """Return a setting for a message: its flag if that was ``typed``, else its variable."""
     if name in typed:
         return f"{flag(TrainConfig, name)} {value}"
     return f"{recipes.given_variables()[name]}={value}"
