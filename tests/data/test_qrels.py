@@ -45,7 +45,7 @@ def test_documents_that_the_corpus_lacks_stay_relevant_and_are_counted(tmp_path)
         "which count as not found"
     ]
     assert told.lines == [
-        f"{path}: left out, since not among the queries: 1 of 4 judged queries",
+        f"{path}: left out, since not among the queries that are searched: 1 of 4 judged queries",
         f"{path}: left out, since without a relevant sentence: 2 of 4 queries",
     ]
 

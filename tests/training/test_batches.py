@@ -27,7 +27,6 @@ class Numbers(SimpleNamespace):
     """An objective whose examples are numbers as texts; a batch shows them and what its generator draws."""
 
     ordered = False
-    learns_from_one_row = False
     n_reads = 0
     encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
@@ -39,10 +38,16 @@ class Numbers(SimpleNamespace):
         return Batch([], len(examples), texts=examples, extra={"draw": generator.random()})
 
 
-def maker(n, rank=0, n_processes=1, objective=None, **settings):
+def maker(n, rank=0, n_processes=1, objective=None, least_rows=2, **settings):
     config = TrainConfig(**{"batch_size": 4, "seed": 7} | settings)
     return BatchMaker(
-        objective or Numbers(), range(n), n, config, rank=rank, n_processes=n_processes
+        objective or Numbers(),
+        range(n),
+        n,
+        config,
+        rank=rank,
+        n_processes=n_processes,
+        least_rows=least_rows,
     )
 
 
@@ -51,30 +56,28 @@ def numbers(batch):
 
 
 @pytest.mark.parametrize(
-    ("n", "n_processes", "alone", "steps", "n_left_out"),
+    ("n", "n_processes", "least_rows", "steps", "n_left_out"),
     [
-        (8, 1, False, 2, 0),
-        (9, 1, False, 2, 1),
-        (9, 1, True, 3, 0),
-        (10, 1, False, 3, 0),
-        (1, 1, True, 1, 0),
-        (3, 2, False, 1, 0),
-        (11, 2, False, 1, 3),
-        (11, 2, True, 2, 0),
-        (9, 2, True, 1, 1),
-        (12, 2, False, 2, 0),
+        (8, 1, 2, 2, 0),
+        (9, 1, 2, 2, 1),
+        (9, 1, 1, 3, 0),
+        (10, 1, 2, 3, 0),
+        (1, 1, 1, 1, 0),
+        (3, 2, 2, 1, 0),
+        (11, 2, 2, 1, 3),
+        (11, 2, 1, 2, 0),
+        (9, 2, 1, 1, 1),
+        (12, 2, 2, 2, 0),
     ],
 )
 def test_a_last_batch_counts_if_each_process_has_enough_examples(
-    n, n_processes, alone, steps, n_left_out
+    n, n_processes, least_rows, steps, n_left_out
 ):
-    """Two are enough, or one if the loss of a row does not need the others."""
-    objective = Numbers(learns_from_one_row=alone)
-    batches = maker(n, n_processes=n_processes, objective=objective)
+    batches = maker(n, n_processes=n_processes, least_rows=least_rows)
     assert (batches.steps_per_epoch, batches.n_left_out) == (steps, n_left_out)
     n_made = 0
     for rank in range(n_processes):
-        batches = maker(n, rank, n_processes, Numbers(learns_from_one_row=alone))
+        batches = maker(n, rank, n_processes, least_rows=least_rows)
         sizes = [batches.make(step).n_examples for step in range(steps)]
         assert min(sizes) > 0
         n_made += sum(sizes)

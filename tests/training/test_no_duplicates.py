@@ -86,7 +86,6 @@ def test_share_counts_rows_with_a_text_of_an_earlier_one():
 
 class Rows(SimpleNamespace):
     ordered = False
-    learns_from_one_row = False
     encoder = SimpleNamespace(prepacked=lambda rows: rows, device=SimpleNamespace(type="cpu"))
 
     def examples(self, data, generator):
@@ -190,38 +189,53 @@ def test_batches_without_negatives_have_no_duplicates_to_avoid(tiny_model_dir, t
         build_parts(config, SilentProgress())
 
 
+OLD = SimpleNamespace(batches=Batches.NO_DUPLICATES, least_rows=2)
+"""The batches of version 1.0.0, which recorded neither of the two."""
+
+
 @pytest.mark.parametrize("version", ["1.0.0", "today"])
-def test_a_resumed_run_keeps_the_batches_it_started_with(tiny_model_dir, tmp_path, version):
-    """Version 1.0.0 kept equal texts apart by default, left out any number of rows, and recorded neither."""
-    texts = [*SENTENCES[:20], *SENTENCES[:1] * 8]
+@pytest.mark.parametrize(
+    ("objective", "texts", "length", "expected"),
+    [
+        ("simcse-unsup", [*SENTENCES[:20], *SENTENCES[:1] * 8], {"max_steps": 6}, {}),
+        ("mlm", SENTENCES[:11], {"epochs": 2.0}, {"1.0.0": 4, "today": 6}),
+    ],
+    ids=["repeated texts", "a last row"],
+)
+def test_a_resumed_run_keeps_the_batches_it_started_with(
+    tiny_model_dir, tmp_path, version, objective, texts, length, expected
+):
+    """Version 1.0.0 kept equal texts apart by default, and left out a last row of any objective."""
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in texts))
     config = TrainConfig(
+        objective=objective,
         train_file=(str(tmp_path / "a.txt"),),
         model=str(tiny_model_dir),
         pooler="avg",
         batch_size=5,
-        max_steps=6,
         save_every=1,
         device="cpu",
+        **length,
     )
-    kind = Batches.NO_DUPLICATES if version == "1.0.0" else None
     for name, stops in (("whole", False), ("stopped", True)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(dump_config(config))
-        parts = build_parts(config, SilentProgress(), kind)
+        parts = build_parts(config, SilentProgress(), OLD if version == "1.0.0" else None)
         Trainer(
             config, parts, tmp_path / name, SilentProgress(), should_stop=lambda stops=stops: stops
         ).run()
     record = json.loads((tmp_path / "stopped" / "run.json").read_text())
-    recorded = record["data"]["batches"]
+    recorded = record["data"]["batches"], record["data"]["least_rows"]
     if version == "1.0.0":
-        assert recorded == "no-duplicates"
         del record["data"]["batches"]
+        del record["data"]["least_rows"]
         (tmp_path / "stopped" / "run.json").write_text(json.dumps(record))
-    else:
-        assert recorded == "mask-duplicates"
     resumed = train_run(config, tmp_path / "stopped", SilentProgress(), resume=True)
-    assert (resumed.step, resumed.data["batches"]) == (6, recorded)
+    assert resumed.step == expected.get(version, 6)
+    assert (resumed.data["batches"], resumed.data["least_rows"]) == recorded
+    if objective == "simcse-unsup":
+        kinds = {"1.0.0": "no-duplicates", "today": "mask-duplicates"}
+        assert recorded == (kinds[version], 2)
     weights = [
         (kept_states(tmp_path / name / "checkpoint")[-1] / WEIGHTS_FILE).read_bytes()
         for name in ("whole", "stopped")

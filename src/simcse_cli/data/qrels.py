@@ -267,7 +267,7 @@ def _by_id(
     n_unknown = len(judged_queries.keys() - relevant.keys())
     if n_unknown:
         counts = f"{n_unknown:,} of {len(judged_queries):,} judged queries"
-        progress.info(f"{path}: left out, since not among the queries: {counts}")
+        progress.info(f"{path}: left out, since not among the queries that are searched: {counts}")
     return [relevant[identifier] for identifier in queries.ids]
 
 

@@ -174,6 +174,12 @@ class RunRecord:
         # simcse 1.0.0 kept such rows apart, and did not record this.
         return Batches(self.data.get("batches", Batches.NO_DUPLICATES))
 
+    @property
+    def least_rows(self) -> int:
+        """How many rows the last batch of an epoch needs on each process."""
+        # simcse 1.0.0 left out a single row whatever the objective, and did not record this.
+        return int(self.data.get("least_rows", 2))
+
     def write(self, run_dir: Path) -> None:
         write_json(run_dir / RUN_FILE, {"format": 1} | asdict(self))
 
@@ -205,6 +211,7 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
     # In ``data``, only the entries that other modules read have a fixed type.
     type_by_entry = {
         "batches": Batches,
+        "least_rows": int,
         "dev_tasks": list[str],
         "dev_files": dict[str, str],
         "dev_suite": str,

@@ -29,6 +29,7 @@ AHEAD = 3  # batches that are made before they are due
 class BatchMaker:
     """Makes this process's part of the batch of any step.
 
+    The last, smaller batch of an epoch has at least ``least_rows`` examples on each process.
     ``most_left_out`` is the share of rows that batches without duplicates may leave out.
     """
 
@@ -40,13 +41,13 @@ class BatchMaker:
     n_processes: int
     shared: "SharedTexts | None" = None
     kind: Batches = Batches.SHUFFLED
+    least_rows: int = 2
     most_left_out: float = SHARED_SHARE
     teachers: Teachers | None = None
 
     def __post_init__(self) -> None:
         self.global_batch_size = self.config.batch_size * self.n_processes
-        # The last, smaller batch of an epoch has at least this many examples.
-        self.least = self.n_processes * (1 if self.objective.learns_from_one_row else 2)
+        self.least = self.n_processes * self.least_rows
         # The epoch that was made last: its number, its examples and their order.
         self._last_epoch: tuple[int, Examples, Indices] | None = None
         # How many rows fit into batches without duplicates is not known before they are packed, so

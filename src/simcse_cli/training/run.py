@@ -298,10 +298,10 @@ def train_run(
         if earlier is not None and _is_complete(earlier, config, run_dir):
             require_same_files(run_dir, earlier)
             return earlier if is_first else None
-        # Without a saved state the run starts again, and may have another kind of batches.
-        resumed_batches = None
+        # Without a saved state the run starts again, and may have other batches.
+        resumed = None
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
-            resumed_batches = earlier.batches
+            resumed = earlier
 
         # Before anything is loaded, refuse a folder that holds another run.
         if is_first and not force and not _is_resumed(run_dir, resume=resume):
@@ -310,7 +310,7 @@ def train_run(
         # Build the parts, and train until the end or a stop. Before that, free the model of an
         # earlier run: if accelerate has wrapped its forward pass, only ``gc`` can free it.
         gc.collect()
-        parts = build_parts(config, progress, resumed_batches)
+        parts = build_parts(config, progress, resumed)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)

@@ -41,6 +41,7 @@ from simcse_cli.objectives.base import DataKind, Examples, Objective
 from simcse_cli.objectives.mlm import MaskedLm
 from simcse_cli.objectives.registry import build_objective, find_objective, objective_options
 from simcse_cli.progress import Progress
+from simcse_cli.results.runs import RunRecord
 from simcse_cli.settings import choices
 from simcse_cli.settings.choices import (
     Batches,
@@ -519,11 +520,11 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
 
 
 def build_parts(
-    config: TrainConfig, progress: Progress, resumed_batches: Batches | None = None
+    config: TrainConfig, progress: Progress, resumed: RunRecord | None = None
 ) -> TrainingParts:
     """Read the data, and build the objective and the dev set.
 
-    ``resumed_batches`` is the kind of batches that a resumed run has had so far, else None.
+    ``resumed`` is the record of a run that goes on from a saved state: it keeps its batches.
     """
     # Read the data to train on, and the dev set, which chooses the model.
     check_settings(config)
@@ -587,8 +588,13 @@ def build_parts(
         **_code_and_models(config, objective, teachers),
     }
     digests |= count_cut(objective, examples, progress)
+    resumed_batches = None if resumed is None else resumed.batches
     shared, kind = shared_texts(config, objective, examples, progress, resumed_batches)
     digests["batches"] = kind.value
+    least_rows = 1 if objective.learns_from_one_row else 2
+    if resumed is not None:
+        least_rows = resumed.least_rows
+    digests["least_rows"] = least_rows
 
     # Make the batches, which leave out rows if these have no place in batches without duplicates.
     batches = BatchMaker(
@@ -600,9 +606,10 @@ def build_parts(
         n_processes=process_count(),
         shared=shared,
         kind=kind,
+        least_rows=least_rows,
         # A resumed run may leave out any share of its rows: version 1.0.0 of this program, which
         # may have started it, had no limit.
-        most_left_out=SHARED_SHARE if resumed_batches is None else 1.0,
+        most_left_out=SHARED_SHARE if resumed is None else 1.0,
         teachers=teachers,
     )
     digests["n_examples"] = batches.n_examples
