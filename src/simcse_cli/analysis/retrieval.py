@@ -153,7 +153,7 @@ def open_search(
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
     given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, options.id_column, *USUAL_NAMES)
+    given = given.of_texts(options.column, options.text, *_id_columns(options, USUAL_NAMES))
     corpus = None
     if options.corpus is not None:
         corpus = read_texts(
@@ -485,7 +485,7 @@ def read_queries(
     """
     if options.queries is not None:
         given = Given.of(options, progress=progress)
-        given = given.of_texts(options.column, options.text, options.id_column, *QUERY_NAMES)
+        given = given.of_texts(options.column, options.text, *_id_columns(options, QUERY_NAMES))
         source = source_name(options.queries)
         # --id-column names a column of the corpus, of the queries, or of both.
         queries = read_texts(
@@ -509,6 +509,13 @@ def read_queries(
         return queries
     progress.info(f"{source}: left out, since without text: {n_blank:,} rows")
     return queries.select(with_text)
+
+
+def _id_columns(options: RetrievalOptions, usual: Sequence[str]) -> Sequence[str | None]:
+    """Return the columns that are used as ids: the one named, and with judgements ``usual`` ones."""
+    if options.qrels is None:
+        return [options.id_column]
+    return [options.id_column, *usual]
 
 
 @plots.house_style()
