@@ -512,7 +512,7 @@ def read_queries(
 
 
 def _id_columns(options: RetrievalOptions, usual: Sequence[str]) -> Sequence[str | None]:
-    """Return the columns that are used as ids: the one named, and with judgements ``usual`` ones."""
+    """Return the columns that hold ids: the one named, and with judgements the ``usual`` ones."""
     if options.qrels is None:
         return [options.id_column]
     return [options.id_column, *usual]
