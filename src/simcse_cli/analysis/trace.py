@@ -192,7 +192,7 @@ def trace_figure(
         marks |= {"marker": "*"}
         panels[0].plot([], [], **marks, markersize=12, label="best dev score")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    plots.legend_below(figure, handles, labels)
     return figure
 
 
