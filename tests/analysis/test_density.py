@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
@@ -132,6 +134,17 @@ def test_density_figure_has_a_panel_a_model_and_ridges_in_the_order_of_ratings()
         assert max(layers) < white.get_zorder() < black.get_zorder()
         level = white.get_ydata()[0]
         assert level < black.get_ydata()[1] < white.get_ydata()[1] < level + 0.3
+
+
+def test_titles_of_panels_lie_side_by_side():
+    groups = rating_groups(np.array([0.1, 0.2, 0.9, 0.8]), np.array([0.5, 0.6, 4.5, 5.0]))
+    names = [f"{i} SimCSE on MiniLM-L6, temperature 0.2, ten steps of 16 rows" for i in range(3)]
+    figure = density_figure(dict.fromkeys(names, groups))
+    figure.draw_without_rendering()
+    boxes = [axes._left_title.get_window_extent() for axes in figure.axes]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+    assert boxes[-1].x1 <= figure.bbox.x1
+    assert [axes.get_title(loc="left").replace("\n", " ") for axes in figure.axes] == names
 
 
 def test_density_figure_ends_at_the_bounds_of_cosines():
