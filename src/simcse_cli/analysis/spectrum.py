@@ -192,7 +192,7 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
         axes.plot(ranks, spectrum.relative, label=label, **plots.curve_style(position))
     plots.rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
     axes.set(ylim=(0, 1.02), xlabel="rank of the singular value", ylabel="singular value / largest")
-    axes.legend()
+    plots.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 
