@@ -8,6 +8,7 @@ from simcse_cli.errors import OutputError
 from simcse_cli.results.plots import (
     bar_line,
     bar_lines,
+    curve_style,
     geometry_scatter,
     inline_svg,
     new_figure,
@@ -92,6 +93,12 @@ def test_scatter_marks_where_series_meet():
 
 def test_scatter_of_one_point_is_drawn():
     assert "A" in geometry_scatter({"only": np.array([[2.0, 3.0]])})
+
+
+def test_ten_curves_differ_in_dash_and_twenty_in_colour_or_dash():
+    styles = [curve_style(position) for position in range(20)]
+    assert len({style["linestyle"] for style in styles[:10]}) == 10
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == 20
 
 
 @pytest.mark.parametrize("label", ["run", "SimCSE on MiniLM-L6, temperature 0.2, ten steps of 16"])
