@@ -112,6 +112,7 @@ def test_a_legend_of_many_names_lies_below_the_axes(label):
     assert box.y1 < axes.get_tightbbox().y0
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
+    assert legend.get_texts()[0].get_text().splitlines()[-1] == "(effective rank 2)"
     assert axes.get_window_extent().height > 300
 
 
