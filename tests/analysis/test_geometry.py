@@ -8,7 +8,7 @@ from analysis.cases import space
 from simcse_cli.analysis.geometry import describe_geometry, geometry_analysis, geometry_figure
 from simcse_cli.analysis.spectrum import describe_spectrum, prepare_rows
 from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
-from simcse_cli.results.plots import COLOUR_MAP
+from simcse_cli.results.plots import COLOUR_MAP, save_figure
 
 SCORE = "STS-B test, Spearman x 100"
 ANTIPODAL = np.array([[3.0, 0.0], [-0.5, 0.0]])
@@ -211,3 +211,35 @@ def test_models_at_one_point_share_a_label():
     models = [model("one", 0.2, -2.0), model("far", 0.4, -1.0), model("same", 0.2, -2.0)]
     labels = geometry_figure(models, SCORE).axes[0].texts
     assert [label.get_text() for label in labels] == ["one, same", "far"]
+
+
+LONG = "Unsupervised SimCSE on MiniLM-L6, temperature 0.2, lr 2e-4 x"
+
+
+@pytest.mark.parametrize(("n_models", "step"), [(2, 0.02), (7, 0.01), (10, 0.002)])
+def test_long_labels_leave_the_axes_wide_and_lie_apart(tmp_path, n_models, step):
+    models = [model(f"{i} {LONG}", 0.2 + i * step, -2.0 - i * step, 0.7) for i in range(n_models)]
+    figure = geometry_figure(models, SCORE)
+    save_figure(figure, tmp_path / "figure.png")  # a warning would be an error
+    axes = figure.axes[0]
+    frame = axes.get_window_extent()
+    assert frame.width > 0.6 * figure.bbox.width
+    assert frame.height > 300
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+    if n_models == 2:
+        assert [text.get_text().replace("\n", " ") for text in axes.texts] == [
+            each["label"] for each in models
+        ]
+        assert not figure.legends
+    else:
+        assert [text.get_text() for text in axes.texts] == [str(i + 1) for i in range(n_models)]
+        (key,) = figure.legends
+        assert [text.get_text().replace("\n", " ") for text in key.get_texts()] == [
+            f"{i + 1}: {each['label']}" for i, each in enumerate(models)
+        ]
+        box = key.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 < frame.y0

@@ -61,7 +61,7 @@ def test_overlap_figure_shows_shares_of_pairs_in_twentieths_and_the_mean():
     assert shares.values.tolist() == list(expected.values())
     assert axes.lines[0].get_xdata() == [0.625, 0.625]
     assert axes.get_xlim() == (0, 1)
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["file (mean 62%)"]
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()] == ["file (mean 62%)"]
 
 
 def test_overlap_analysis_of_two_files(tmp_path):

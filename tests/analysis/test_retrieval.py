@@ -513,7 +513,8 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
     recalls = np.tile([0.1, 0.2], (5, 1))
     scores = RetrievalScores(recalls, np.tile([0.4, 0.6], (5, 1)), zeros, zeros)
     longer = RetrievalScores(*[np.zeros((5, 5))] * 4)
-    panels = retrieval_figure({"one": scores, "two": longer}, 9).axes
+    figure = retrieval_figure({"one": scores, "two": longer}, 9)
+    panels = figure.axes
     assert [panel.lines[0].get_ydata().tolist() for panel in panels] == [[40.0, 60.0], [10.0, 20.0]]
     assert panels[0].lines[0].get_xdata().tolist() == [1, 2]
     assert [panel.get_title(loc="left") for panel in panels] == [
@@ -524,7 +525,7 @@ def test_retrieval_figure_draws_hit_rate_and_recall():
         "% of queries, or of relevant sentences",
         "",
     ]
-    assert [text.get_text() for text in panels[0].get_legend().get_texts()] == ["one", "two"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one", "two"]
     for panel in panels:
         assert panel.get_xticks().tolist() == [1, 2, 5]
         bottom, top = panel.get_ylim()

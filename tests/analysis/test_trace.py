@@ -143,6 +143,19 @@ def test_trace_figure_draws_six_arrows_along_a_path_with_its_start_and_its_best(
     assert len(short.texts) == 2
 
 
+def test_a_star_stands_only_on_the_best_step_of_the_whole_run_and_before_every_start():
+    late = trace("late", 15)  # its best is the last step
+    early = replace(trace("early", 15), dev_score=np.linspace(0.9, 0.1, 15))
+    first, whole, _ = trace_figure([early, late], int(late.steps[5])).axes
+    at_start = early.points[0].tolist()
+    for axes, expected in ((first, [at_start]), (whole, [at_start, late.points[14].tolist()])):
+        assert [star.get_offsets()[0].tolist() for star in axes.collections] == expected
+        starts = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert min(star.get_zorder() for star in axes.collections) > max(
+            start.get_zorder() for start in starts
+        )
+
+
 def test_trace_figure_joins_the_front_of_several_runs_and_names_all_signs():
     steps, nothing = np.array([0, 10]), np.full(2, np.nan)
     left = Trace("left", steps, np.array([0.9, 0.1]), np.array([-1.0, -2.0]), nothing)

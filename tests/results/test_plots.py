@@ -8,6 +8,7 @@ from simcse_cli.errors import OutputError
 from simcse_cli.results.plots import (
     bar_line,
     bar_lines,
+    curve_style,
     geometry_scatter,
     inline_svg,
     new_figure,
@@ -94,13 +95,34 @@ def test_scatter_of_one_point_is_drawn():
     assert "A" in geometry_scatter({"only": np.array([[2.0, 3.0]])})
 
 
+def test_ten_curves_differ_in_dash_and_twenty_in_colour_or_dash():
+    styles = [curve_style(position) for position in range(20)]
+    assert len({style["linestyle"] for style in styles[:10]}) == 10
+    assert len({(style["color"], style["linestyle"]) for style in styles}) == 20
+
+
+@pytest.mark.parametrize("label", ["run", "SimCSE on MiniLM-L6, temperature 0.2, ten steps of 16"])
+def test_a_legend_of_many_names_lies_below_the_axes(label):
+    names = [f"{i} {label}" for i in range(10)]
+    figure = spectrum_figure(dict.fromkeys(names, Spectrum(1.5, 0.5, np.array([2.0, 1.0]))))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.y1 < axes.get_tightbbox().y0
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert legend.get_texts()[0].get_text().splitlines()[-1] == "(effective rank 2)"
+    assert axes.get_window_extent().height > 300
+
+
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_any_name_of_a_folder_is_a_label(tmp_path, ending):
     names = ["_run", "caf\udce9", "a\x1b[31mb"]  # the second is of bytes that are not UTF-8
     figure = spectrum_figure(dict.fromkeys(names, Spectrum(1.5, 0.5, np.array([2.0, 1.0]))))
     path = tmp_path / f"a.{ending}"
     save_figure(figure, path)
-    (axes,) = figure.axes
-    assert len(axes.get_legend().get_texts()) == len(names)
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == len(names)
     if ending == "svg":
         ElementTree.parse(path)

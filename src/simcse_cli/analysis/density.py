@@ -20,9 +20,11 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
+LEAST_SPREAD = 1e-6  # between cosines that differ by more than rounding
 LEAST_RISE = 0.005  # share of the height of the highest ridge; a lower curve is not seen
 RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
+NO_CURVE = "A group of one pair, or of equal cosines, has no curve, only a mean."
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,15 @@ class RatingGroup:
             facts |= summarize(self.cosines) | {"std": float(self.cosines.std())}
         return facts
 
+    @property
+    def has_curve(self) -> bool:
+        """Whether the cosines have a spread, from which a bandwidth follows."""
+        return self.n_pairs > 1 and float(np.ptp(self.cosines)) > LEAST_SPREAD
+
     @cached_property
     def density(self) -> Floats:
-        """Density over ``GRID``; zeros in an empty group."""
-        if self.n_pairs:
+        """Density over ``GRID``; zeros in a group without a curve."""
+        if self.has_curve:
             return kernel_density(self.cosines)
         return np.zeros_like(GRID)
 
@@ -109,20 +116,26 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
     the mean. The groups are the same in every panel, so only the first panel names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
-    # Begin where the first ridge rises, which is below the lowest cosine.
-    densities = np.array([group.density for groups in by_model.values() for group in groups])
+    # Begin where the first ridge rises, or at the lowest mean of a group without a ridge.
+    groups_of_all = [group for groups in by_model.values() for group in groups]
+    densities = np.array([group.density for group in groups_of_all])
     rises = (densities > LEAST_RISE * densities.max()).any(axis=0)
-    start = float(GRID[rises.argmax()])
+    means = [float(group.cosines.mean()) for group in groups_of_all if group.n_pairs]
+    start = min([*GRID[rises].tolist(), *means])
     for axes, (name, groups) in zip(panels, by_model.items(), strict=True):
         _draw_ridges(axes, groups)
         axes.set(title=plots.shown(name), xlabel="cosine similarity")
         axes.set_xlim(max(-1.0, start - 0.05), 1.0)
     panels[0].set_ylabel("gold rating")
+    tick: dict[str, Any] = {"marker": "|", "markersize": 11, "markeredgewidth": 2.5}
+    handles = panels[0].plot([], [], color=plots.INK, linestyle="", **tick)
+    plots.legend_below(figure, handles, ["mean of the group"])
     return figure
 
 
 def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
-    scale = RIDGE_HEIGHT / max(float(group.density.max()) for group in groups)
+    # Without any ridge, the scale does not matter.
+    scale = RIDGE_HEIGHT / (max(float(group.density.max()) for group in groups) or 1.0)
     tints = plots.shades(len(groups))
 
     # Ridges are drawn from the top down, so that each covers the foot of the one above it.
@@ -162,6 +175,10 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     rows = []
     for name, groups in by_name.items():
         rows += [{"label": name, **group.summary()} for group in groups]
+    lacks_curve = any(
+        group.n_pairs and not group.has_curve for groups in per_space for group in groups
+    )
+    notes = [NO_CURVE] if lacks_curve else []
     objects = []
     for groups in per_space:
         records = [group.summary() | {"density": group.density.tolist()} for group in groups]
@@ -184,8 +201,8 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         text="Distribution of cosine similarity in each group of gold ratings: the further apart "
         "the groups, the better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
-        f"group. Data: {data.name}.",
-        tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows)],
+        f"group. {''.join(f'{note} ' for note in notes)}Data: {data.name}.",
+        tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, notes)],
         payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,

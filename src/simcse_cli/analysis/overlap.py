@@ -69,7 +69,7 @@ def overlap_figure(overlaps: Mapping[str, Floats]) -> plots.Figure:
         axes.stairs(shares, BINS, linewidth=1.8, label=label, **style)
         axes.axvline(float(values.mean()), linewidth=1.0, **style)
     axes.set(xlim=(0, 1), xlabel="F1 between the words of the two sides", ylabel="% of pairs")
-    axes.legend()
+    plots.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 

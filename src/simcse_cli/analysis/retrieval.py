@@ -537,7 +537,7 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plo
     panels[0].set_title("at least one relevant (hit rate@k)")
     panels[1].set_title("share of the relevant (recall@k)")
     panels[0].set_ylabel("% of queries, or of relevant sentences")
-    panels[0].legend(loc="lower right")
+    plots.legend_below(figure, *panels[0].get_legend_handles_labels())
     return figure
 
 

@@ -188,11 +188,11 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
     figure, (axes,) = plots.new_figure(6.4, 4.2)
     for position, (name, spectrum) in enumerate(spectra.items()):
         ranks = np.arange(1, len(spectrum.relative) + 1)
-        label = plots.shown(f"{name} (effective rank {spectrum.effective_rank:.0f})")
+        label = f"{plots.shown(name)}\n(effective rank {spectrum.effective_rank:.0f})"
         axes.plot(ranks, spectrum.relative, label=label, **plots.curve_style(position))
     plots.rank_axis(axes, max(len(spectrum.relative) for spectrum in spectra.values()))
     axes.set(ylim=(0, 1.02), xlabel="rank of the singular value", ylabel="singular value / largest")
-    axes.legend()
+    plots.legend_below(figure, *axes.get_legend_handles_labels())
     return figure
 
 

@@ -181,7 +181,7 @@ def trace_figure(
     # A panel of dev scores, if there is one, comes after those of the paths.
     for axes, (title, shown) in zip(panels[: len(path_panels)], path_panels, strict=True):
         axes.set_title(title)
-        _draw_paths(axes, shown)
+        _draw_paths(axes, shown, traces)
     if draws_dev:
         _draw_dev_scores(panels[-1], traces)
 
@@ -192,11 +192,12 @@ def trace_figure(
         marks |= {"marker": "*"}
         panels[0].plot([], [], **marks, markersize=12, label="best dev score")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    plots.legend_below(figure, handles, labels)
     return figure
 
 
-def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
+def _draw_paths(axes: plots.Axes, traces: Sequence[Trace], whole: Sequence[Trace]) -> None:
+    """Draw the paths of ``traces``, which may be beginnings of the ``whole`` ones."""
     # Draw pale lines for the seeds of each system, then its mean.
     systems = traced_systems(traces)
     for position, system in enumerate(systems):
@@ -204,6 +205,14 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
             axes.plot(*seed.points.T, color=plots.colour(position), linewidth=0.8, alpha=0.35)
         if len(system.mean.steps):
             _draw_path(axes, system.mean, position)
+
+    # A star on each best step that is in the panel, in front of the start of any other run.
+    for position, system in enumerate(traced_systems(whole)):
+        best = system.mean.best
+        shown = systems[position].mean
+        if best is not None and system.mean.steps[best] in shown.steps:
+            point = system.mean.points[best]
+            axes.scatter(*point, color=plots.colour(position), zorder=9, **STAR)
 
     # The front joins the points that no other point beats in both measures.
     if len(systems) > 1:
@@ -226,7 +235,7 @@ def _draw_paths(axes: plots.Axes, traces: Sequence[Trace]) -> None:
 
 
 def _draw_path(axes: plots.Axes, trace: Trace, position: int) -> None:
-    """Draw a path with arrows, a hollow marker at its start and a star at its best step."""
+    """Draw a path with arrows and a hollow marker at its start."""
     tint = plots.colour(position)
     look = plots.point_style(position)
     points = trace.points
@@ -239,8 +248,6 @@ def _draw_path(axes: plots.Axes, trace: Trace, position: int) -> None:
         axes.annotate("", tuple(points[move + 1]), tuple(points[move]), arrowprops=arrow)
     look |= {"markersize": 9, "markerfacecolor": "white", "markeredgewidth": 1.6, "zorder": 8}
     axes.plot(*points[:1].T, **look)
-    if trace.best is not None:
-        axes.scatter(*points[trace.best], color=tint, zorder=6, **STAR)
 
 
 def _draw_dev_scores(axes: plots.Axes, traces: Sequence[Trace]) -> None:

@@ -8,6 +8,7 @@ in dashes or markers.
 
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,11 +38,24 @@ INK = "#1c2330"
 SOFT = "#5b6472"
 LINE = "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
+# Ten, so that as many curves differ without colour too.
+DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (5, 1.5)),
+    (0, (1.5, 1.2)),
+    (0, (6, 1.5, 1.5, 1.5)),
+    (0, (10, 3)),
+    (0, (3, 3)),
+    (0, (1.2, 3)),
+    (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
+    (0, (4, 1.5, 4, 1.5, 1.5, 1.5)),
+    (0, (1.2, 1.2, 1.2, 3.5)),
+)
 MARKER_SHAPES = ("o", "s", "^", "D", "v", "P", "X")
 COLOUR_MAP = "cividis"
 FORMATS = ("png", "svg", "pdf")
 PNG_DPI = 120
+NAME_WIDTH = 24  # characters in a line of a name
 RANK_TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 _STYLE = files("simcse_cli") / "resources" / "figures.mplstyle"
@@ -105,12 +119,27 @@ def new_figure(
 
 
 def shown(name: str) -> str:
-    """Return a name as text of a figure: without characters that its formats cannot hold.
+    """Return a name as text of a figure: in short lines, without characters that formats lack.
 
     Matplotlib leaves a name that starts with ``_`` out of legends, so a space comes before it.
     """
-    text = printable(name)
+    text = textwrap.fill(printable(name), NAME_WIDTH)
     return f" {text}" if text.startswith("_") else text
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Any], labels: Sequence[str], **options: Any
+) -> None:
+    """Put a legend under the axes, in as many columns as fit; the figure grows by its height."""
+    for n_columns in range(min(5, len(labels)), 0, -1):
+        legend = figure.legend(
+            handles, labels, loc="outside lower center", ncols=n_columns, **options
+        )
+        box = legend.get_window_extent()
+        if n_columns == 1 or box.width < figure.bbox.width:
+            break
+        legend.remove()
+    figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
 
 
 def rank_axis(axes: Axes, last: int) -> None:
@@ -233,8 +262,7 @@ _PLACES = (
     (1, -1),
     (-1, 1),
     (-1, -1),
-    (1, 2.5),
-    (1, -2.5),
+    *((side, height) for height in (2.5, -2.5, 4, -4) for side in (1, -1)),
 )
 _HORIZONTAL = {1: "left", 0: "center", -1: "right"}
 _VERTICAL = {1: "bottom", 0: "center", -1: "top"}
@@ -245,31 +273,58 @@ def place_labels(
 ) -> None:
     """Write each name beside its point, in the first free place of ``_PLACES``.
 
-    If no place is free, the name stands in the last one. Points at the same place share a label.
+    Points at the same place share a label. If a name finds no free place, the labels are numbers,
+    and a key under the axes has the names.
     """
-    from matplotlib.transforms import Bbox
-
     # The positions of points in pixels are only known after drawing.
     figure.draw_without_rendering()
-    centres = [axes.transData.transform(point) for point in points]
-    spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
     indices_by_pixel: dict[tuple[int, int], list[int]] = {}
-    for index, (x, y) in enumerate(centres):
+    for index, (x, y) in enumerate(axes.transData.transform(point) for point in points):
         indices_by_pixel.setdefault((round(x), round(y)), []).append(index)
+    labels = []
+    for indices in indices_by_pixel.values():
+        # The axes must not shrink to make room for a label.
+        label = axes.annotate(
+            shown(", ".join(names[index] for index in indices)),
+            points[indices[0]],
+            (_GAP, 0),
+            textcoords="offset points",
+            fontsize=9,
+            zorder=4,
+            in_layout=False,
+        )
+        labels.append(label)
+    if _settle_all(axes, labels):
+        return
+
+    for label, indices in zip(labels, indices_by_pixel.values(), strict=True):
+        label.set_text(", ".join(str(index + 1) for index in indices))
+    key = [shown(f"{number}: {name}") for number, name in enumerate(names, start=1)]
+    blank = axes.plot([], [], linestyle="")
+    legend_below(figure, blank * len(key), key, handlelength=0, handletextpad=0)
+    figure.draw_without_rendering()  # the axes may have moved
+    _settle_all(axes, labels)
+
+
+def _settle_all(axes: Axes, labels: Sequence[Annotation]) -> bool:
+    """Move each label to its first free place, and return whether all of them had one."""
+    from matplotlib.transforms import Bbox
+
+    centres = [axes.transData.transform(label.xy) for label in labels]
+    spots = [Bbox.from_extents(x - _GAP, y - _GAP, x + _GAP, y + _GAP) for x, y in centres]
     taken: list[Bbox] = []
     frame = axes.get_window_extent()
-    for indices in indices_by_pixel.values():
+    n_free = 0
+    for position, label in enumerate(labels):
         # A label must not cover an earlier label or another point.
-        obstacles = [*taken, *(spot for i, spot in enumerate(spots) if i not in indices)]
-        name = shown(", ".join(names[index] for index in indices))
-        label = axes.annotate(
-            name, points[indices[0]], (_GAP, 0), textcoords="offset points", fontsize=9, zorder=4
-        )
-        taken.append(_settle(label, obstacles, frame))
+        obstacles = [*taken, *spots[:position], *spots[position + 1 :]]
+        n_free += _settle(label, obstacles, frame)
+        taken.append(label.get_window_extent())
+    return n_free == len(labels)
 
 
-def _settle(label: Annotation, obstacles: Sequence[Bbox], frame: Bbox) -> Bbox:
-    """Move a label to its first place that is free, and return the box that the label covers.
+def _settle(label: Annotation, obstacles: Sequence[Bbox], frame: Bbox) -> bool:
+    """Move a label to its first place that is free, and return whether there is one.
 
     A place is free if it lies inside the frame and overlaps none of the obstacles. If no place is
     free, the label stays at the last place.
@@ -284,8 +339,8 @@ def _settle(label: Annotation, obstacles: Sequence[Bbox], frame: Bbox) -> Bbox:
         is_within_x = frame.x0 <= box.x0 and box.x1 <= frame.x1
         is_within_y = frame.y0 <= box.y0 and box.y1 <= frame.y1
         if is_within_x and is_within_y and not any(map(box.overlaps, obstacles)):
-            break
-    return box
+            return True
+    return False
 
 
 # Plots made of characters
