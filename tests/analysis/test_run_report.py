@@ -21,6 +21,7 @@ from simcse_cli.analysis.run_report import (
     training_figure,
     write_run_report,
 )
+from simcse_cli.data.senteval import digest_of_pairs
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import Measured, read_run_record
@@ -55,7 +56,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         )
         rows = dict(zip(made.data.pairs.sentences, made.vectors, strict=True))
         made.encoder = replace(
-            made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts])
+            made.encoder,
+            source=model,
+            encode=lambda texts: np.stack([rows[text] for text in texts]),
         )
         return [made]
 
@@ -344,6 +347,13 @@ def test_the_page_says_in_words_whether_the_run_is_better(run, monkeypatch, open
         "On some: better than tiny (start) by 200.0 to 200.0 points. "
         "Spearman x100: +200.00 (+200.00 to +200.00), 95% interval over 12 pairs."
     )
+
+
+def test_pairs_that_chose_the_model_give_no_verdict(run, monkeypatch, opened, pairs) -> None:
+    chosen_on = digest_of_pairs((f"left {i}", f"right {i}") for i in range(N_PAIRS))
+    change(run, data={"dev_pairs": {"dev.csv": chosen_on}})
+    page, _ = report(run, monkeypatch, pair_file=pairs)
+    assert page.verdict == ("On some: the dev data chose this model, so there is no test on them.")
 
 
 def test_a_baseline_of_the_same_name_is_told_apart(

@@ -22,6 +22,7 @@ from simcse_cli.comparison.entries import ScoredData, load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
+from simcse_cli.data.senteval import digest_of_pairs
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
@@ -31,12 +32,13 @@ from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import PairScores, SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
-from simcse_cli.results.result import DEMO
+from simcse_cli.results.result import DEMO, NO_TEST
 from simcse_cli.results.runs import (
     Measured,
     RunRecord,
     duration,
     is_run,
+    pairs_that_chose,
     read_metrics,
     read_run_record,
     seed_runs,
@@ -406,11 +408,15 @@ def _encode_baseline(
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
     """Say whether the run is better than the baseline ``label``, by the test of `compare`.
 
-    The test is over the scored pairs. A single baseline is paired with each seed of the run.
+    The test is over the scored pairs. A single baseline is paired with each seed of the run. There
+    is no test if these pairs chose a model of the run or of the baseline.
     """
     data = before[0].data
     # The scored pairs come last; in the whole of STS-B they are the test set.
     scored = slice(-data.n_scored, None)
+    digest = digest_of_pairs(data.pairs.pairs[scored])
+    if any(digest in pairs_that_chose(space.encoder.source) for space in (*before, *after)):
+        return f"On {data.name}: {NO_TEST}."
     candidate = np.stack([space.cosines[scored] for space in after])
     baseline = np.stack([space.cosines[scored] for space in before])
     if len(baseline) == 1:

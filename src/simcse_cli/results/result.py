@@ -16,6 +16,7 @@ PUBLISHED = "the published set"
 DEMO = "the generated demo corpus"
 CHOSE_MODEL = "dev, chose this model"
 """The words for a score whose examples were used to choose the scored model."""
+NO_TEST = "the dev data chose this model, so there is no test on them"
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 
