@@ -317,7 +317,9 @@ def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, mo
     assert facts["sts-dev, best"] == "83.00 ± 3.61"
     # Gains of 5, 7 and 12 points: the t-interval over three seeds.
     low, high = stats.t.interval(0.95, 2, loc=8, scale=np.std([5, 7, 12], ddof=1) / 3**0.5)
-    assert facts["gain over the start"] == f"+8.00 ({low:+.2f} to {high:+.2f})"
+    assert facts["gain over the start"] == (
+        f"+8.00 ({low:+.2f} to {high:+.2f}), 95% interval over 3 seeds"
+    )
     scores = parts(page)["Scores"].tables[0]
     assert scores.cells()[-1][0] == "new (mean of 3)"
     assert scores.cells()[-1][0] in page.own

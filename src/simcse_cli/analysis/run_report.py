@@ -172,10 +172,11 @@ def _gain(records: Sequence[RunRecord]) -> str | None:
     """Return how much training raised the dev score, as a text, or None if a run lacks a score.
 
     The numbers are multiplied by 100. A single run may have recorded its gain with an interval,
-    which is then returned. Several seeds give their mean gain, with an interval over the seeds.
+    which is then returned. Several seeds give their mean gain, with an interval over the seeds. The
+    text says what an interval is over.
     """
     if len(records) == 1 and records[0].gain is not None:
-        return str(records[0].gain)
+        return f"{records[0].gain}, {records[0].gain.meaning}"
     gains = []
     for record in records:
         if record.best_score is None or record.start_score is None:
@@ -185,7 +186,8 @@ def _gain(records: Sequence[RunRecord]) -> str | None:
     if len(gains) == 1:
         return f"{100 * mean:+.2f}"
     low, high = mean_interval(np.array(gains))
-    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
+    interval = f"({100 * low:+.2f} to {100 * high:+.2f})"
+    return f"{100 * mean:+.2f} {interval}, 95% interval over {len(gains)} seeds"
 
 
 def _dev_name(record: RunRecord) -> str:
@@ -423,8 +425,9 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
     # Several baselines may have other seeds than the run, so they are not paired.
-    tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
-    test = tests[data.name]
+    # Under the name of the measure, the resamples are those of `compare`.
+    tests, _ = paired_bootstrap({data.measure: [sample]}, by_seed=len(before) == 1)
+    test = tests[data.measure]
     words = test.verdict(test.p_decisive, label, "pairs")
     points = f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})"
     points += f", 95% interval over {test.examples('pairs')}"
