@@ -214,12 +214,19 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 
 
 def label_and_path(item: str) -> tuple[str, str]:
-    """Return the label and the path in ``LABEL=PATH``; for ``PATH`` alone, the label is empty."""
-    label, equals_sign, path = item.partition("=")
+    """Return the label and the path in ``LABEL=PATH``; for ``PATH`` alone, the label is empty.
+
+    The label ends at the first equals sign before an existing path, or else at the first one.
+    """
     # If the whole argument is an existing path, an equals sign in it does not end a label.
-    if not equals_sign or Path(item).exists():
+    if "=" not in item or Path(item).exists():
         return "", item
-    return label, path
+    parts = item.split("=")
+    for i in range(1, len(parts)):
+        path = "=".join(parts[i:])
+        if path == STDIO or Path(path).exists():
+            return "=".join(parts[:i]), path
+    return parts[0], "=".join(parts[1:])
 
 
 def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
@@ -232,6 +239,10 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
     path = item
     if not label:
         label, path = label_and_path(item)
+        if label and path != STDIO and not Path(path).exists():
+            raise DataError(
+                f"{path} does not exist; in {item!r}, the label is {label!r}", hint=HOW_TO_WRITE
+            )
 
     # A single result, from a pipe or a file.
     if path == STDIO:
