@@ -243,6 +243,7 @@ def test_tables_of_scores_and_differences() -> None:
     ]
     assert scores.notes == [
         "* no other line is at least as good in all of STS12, alignment and better in one",
+        "95% low and high: interval over the examples, not over training seeds",
         "±: sample standard deviation over the members (n - 1)",
     ]
     assert differences.title == "Difference to base"

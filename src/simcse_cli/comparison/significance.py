@@ -314,6 +314,17 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     return sentences
 
 
+def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
+    """Return a note on what the intervals of the verdicts are over; none without tests."""
+    if not tests:
+        return []
+    units = " or ".join(dict.fromkeys(EXAMPLES[test.suite] for test in tests))
+    note = f"verdicts: 95% intervals over {units}, "
+    if any(test.test.n_seeds is not None for test in tests):
+        return [f"{note}and over seeds where both systems have several"]
+    return [f"{note}not over training seeds"]
+
+
 def chosen_notes(comparison: Comparison) -> list[str]:
     """Return a note for each system with tasks that chose its model, and so are not tested."""
     # A single system is not tested at all.
