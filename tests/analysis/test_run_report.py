@@ -160,8 +160,9 @@ def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> 
 
 def test_scores_stand_beside_rows_of_the_kind_of_the_run(run, monkeypatch) -> None:
     def systems(**options: Any) -> list[str]:
-        tables = parts(report(run, monkeypatch, **options)[0])["Scores"].tables
-        return [row[0] for row in tables[0].cells()]
+        scores = parts(report(run, monkeypatch, **options)[0])["Scores"]
+        assert scores.text.endswith("as printed, and averages are over the tasks of the run.")
+        return [row[0] for row in scores.tables[0].cells()]
 
     assert systems() == ["run"]  # only a dev score
     write_sts_result(run / "sts.json", {"STS12": 0.5})

@@ -234,7 +234,8 @@ def _scores(
     comparison = compare([str(run)], compare_options, progress)
     comparison.reports[0].notes += comparison.payload["warnings"]
     text = (
-        "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
+        "Measured by simcse eval, or by the dev evaluation of the run. Published scores are as "
+        "printed, and averages are over the tasks of the run."
     )
     folders = {each.folder for each in entries}
     payload = {"own_average": own_average(comparison.payload["entries"], folders)}
