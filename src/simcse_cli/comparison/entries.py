@@ -35,9 +35,9 @@ from simcse_cli.results.columns import (
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import (
-    CHOSE_MODEL,
     DEMO,
     HOW_TO_WRITE,
+    NO_TEST,
     PUBLISHED,
     SuiteResult,
     describe_set,
@@ -593,7 +593,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     remarks = []
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
-        remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
+        remarks.append(f"{names} of {label}: {NO_TEST}")
     # ``_find_saved`` may add a remark.
     pair_scores = _find_saved(
         result, source, remarks, suite="sts", key="pair_scores", ending="pairs"

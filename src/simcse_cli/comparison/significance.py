@@ -17,7 +17,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.report import Report
-from simcse_cli.results.result import CHOSE_MODEL
+from simcse_cli.results.result import NO_TEST
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Seeds = Sequence[Mapping[str, Any]]
@@ -335,7 +335,7 @@ def chosen_notes(comparison: Comparison) -> list[str]:
     for system in systems:
         if system.chosen_pairs:
             tasks = ", ".join(map(label, system.chosen_pairs))
-            notes.append(f"{tasks} of {system.label}: {CHOSE_MODEL}, not tested")
+            notes.append(f"{tasks} of {system.label}: {NO_TEST}")
     return notes
 
 

@@ -98,7 +98,7 @@ class SuiteResult:
         if sets:
             notes.append(f"compares with no published number: {sets}")
         if self.chosen_on:
-            notes.append(f"{', '.join(map(label, self.chosen_on))}: {CHOSE_MODEL}, no test of it")
+            notes.append(f"{', '.join(map(label, self.chosen_on))}: {NO_TEST}")
         return notes
 
     def missing_notes(self) -> list[str]:
