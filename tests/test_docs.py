@@ -13,7 +13,7 @@ import pytest
 
 from helpers import SENTENCES
 from simcse_cli.models import resolve
-from simcse_cli.results.result import CHOSE_MODEL
+from simcse_cli.results.result import NO_TEST
 
 pytestmark = pytest.mark.upkeep
 
@@ -146,7 +146,7 @@ def test_the_script_of_your_own_data_ends_in_a_searched_corpus(invoke, model, tm
     assert len(block.splitlines()) <= 70
     *_, compared, _, searched = run_block(block, invoke, tmp_path / "empty")
     assert "test" in compared.stdout  # what eval kept in the run
-    assert CHOSE_MODEL not in compared.stderr
+    assert NO_TEST not in compared.stderr
     assert searched.stdout.count("Query:") == 2
     assert "Refunds are paid" in (tmp_path / "empty" / "faq.csv").read_text()
 

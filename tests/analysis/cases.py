@@ -31,4 +31,4 @@ def space(
         *([f"{side} {i}" for i in range(len(gold))] for side in ("left", "right")), np.array(gold)
     )
     sides = (np.asarray(side, np.float32) for side in (left, right))
-    return EmbeddingSpace(encoder(label), PairSet(data, pairs, len(gold)), *sides, **fields)
+    return EmbeddingSpace(encoder(label), PairSet(data, pairs, len(gold), data), *sides, **fields)

@@ -21,6 +21,7 @@ from simcse_cli.analysis.run_report import (
     training_figure,
     write_run_report,
 )
+from simcse_cli.data.senteval import digest_of_pairs
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import Measured, read_run_record
@@ -55,7 +56,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         )
         rows = dict(zip(made.data.pairs.sentences, made.vectors, strict=True))
         made.encoder = replace(
-            made.encoder, encode=lambda texts: np.stack([rows[text] for text in texts])
+            made.encoder,
+            source=model,
+            encode=lambda texts: np.stack([rows[text] for text in texts]),
         )
         return [made]
 
@@ -157,8 +160,9 @@ def test_the_head_of_the_page_leaves_out_what_is_not_known(run, monkeypatch) -> 
 
 def test_scores_stand_beside_rows_of_the_kind_of_the_run(run, monkeypatch) -> None:
     def systems(**options: Any) -> list[str]:
-        tables = parts(report(run, monkeypatch, **options)[0])["Scores"].tables
-        return [row[0] for row in tables[0].cells()]
+        scores = parts(report(run, monkeypatch, **options)[0])["Scores"]
+        assert scores.text.endswith("as printed, and averages are over the tasks of the run.")
+        return [row[0] for row in scores.tables[0].cells()]
 
     assert systems() == ["run"]  # only a dev score
     write_sts_result(run / "sts.json", {"STS12": 0.5})
@@ -314,7 +318,9 @@ def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, mo
     assert facts["sts-dev, best"] == "83.00 ± 3.61"
     # Gains of 5, 7 and 12 points: the t-interval over three seeds.
     low, high = stats.t.interval(0.95, 2, loc=8, scale=np.std([5, 7, 12], ddof=1) / 3**0.5)
-    assert facts["gain over the start"] == f"+8.00 ({low:+.2f} to {high:+.2f})"
+    assert facts["gain over the start"] == (
+        f"+8.00 ({low:+.2f} to {high:+.2f}), 95% interval over 3 seeds"
+    )
     scores = parts(page)["Scores"].tables[0]
     assert scores.cells()[-1][0] == "new (mean of 3)"
     assert scores.cells()[-1][0] in page.own
@@ -344,6 +350,13 @@ def test_the_page_says_in_words_whether_the_run_is_better(run, monkeypatch, open
         "On some: better than tiny (start) by 200.0 to 200.0 points. "
         "Spearman x100: +200.00 (+200.00 to +200.00), 95% interval over 12 pairs."
     )
+
+
+def test_pairs_that_chose_the_model_give_no_verdict(run, monkeypatch, opened, pairs) -> None:
+    chosen_on = digest_of_pairs((f"left {i}", f"right {i}") for i in range(N_PAIRS))
+    change(run, data={"dev_pairs": {"dev.csv": chosen_on}})
+    page, _ = report(run, monkeypatch, pair_file=pairs)
+    assert page.verdict == ("On some: the dev data chose this model, so there is no test on them.")
 
 
 def test_a_baseline_of_the_same_name_is_told_apart(

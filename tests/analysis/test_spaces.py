@@ -243,9 +243,9 @@ def test_pairs_are_encoded_as_rows_of_both_sides(opened, tmp_path):
     options = SpaceOptions(model=["m"], pair_file=path)
     (found,) = encode_pairs(options, None, SILENT)
     assert (found.left.tolist(), found.right.tolist()) == ([[3, 1], [1, 0]], [[1, 0], [3, 0]])
-    assert (found.data.name, found.average) == ("mine.tsv", None)
+    assert (found.data.name, found.data.measure, found.average) == ("mine.tsv", "mine", None)
     options = SpaceOptions(model=["m"])
-    (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3))
+    (given,) = encode_pairs(options, ["x"], SILENT, PairSet("given", PAIRS, 3, "given"))
     assert (given.label, given.data.name, given.left.shape) == ("x", "given", (3, 2))
 
 
@@ -270,6 +270,11 @@ def test_pairs_that_do_not_go_together_are_refused(options, message):
 def test_a_part_of_stsb_is_scored_whole(sts_folder):
     part = read_pair_set(SpaceOptions(data_dir=sts_folder, split="dev"))
     assert (part.name, part.pairs.n_pairs, part.n_scored) == ("STS-B dev", 8, 8)
+    assert part.measure == "STSBenchmark-dev"
+    for split in ("test", "all"):
+        assert read_pair_set(SpaceOptions(data_dir=sts_folder, split=split)).measure == (
+            "STSBenchmark"
+        )
     path = sts_folder / "downstream/STS/STSBenchmark/sts-dev.csv"
     own = SpaceOptions(pair_file=path, data_dir=sts_folder, postprocess=["whitening"], fit="nli")
     assert read_pair_set(own).n_scored == 8
@@ -278,7 +283,9 @@ def test_a_part_of_stsb_is_scored_whole(sts_folder):
 def test_the_seeds_of_a_setting_get_mean_and_deviation_of_their_numbers():
     groups = {"r/seed-1": "r", "r/seed-2": "r", "q/seed-1": "q", "m": None}
     spaces = [
-        EmbeddingSpace(encoder(label, group=group), PairSet("some", PAIRS, 3), np.eye(3), np.eye(3))
+        EmbeddingSpace(
+            encoder(label, group=group), PairSet("some", PAIRS, 3, "some"), np.eye(3), np.eye(3)
+        )
         for label, group in groups.items()
     ]
     values = ((1.0, 0.5), (3.0, None), (2.0, 0.5), (5.0, 0.5))

@@ -6,7 +6,7 @@ import pytest
 
 from helpers import SENTENCES
 from simcse_cli.data.senteval import digest_of_pairs, read_sts_task
-from simcse_cli.results.result import CHOSE_MODEL
+from simcse_cli.results.result import CHOSE_MODEL, NO_TEST
 
 DEV = "downstream/STS/STSBenchmark/sts-dev.csv"
 
@@ -51,7 +51,7 @@ def test_pairs_that_chose_are_known_as_task_and_as_file(
             outcome = invoke("eval", "sts", "--model", model, *data, "--format", "json")
             assert json.loads(outcome.stdout)["chosen_on"] == [name]
         outcome = invoke("eval", "sts", "--model", run, *data)
-        assert f"{CHOSE_MODEL}, no test of it" in outcome.stdout + outcome.stderr
+        assert NO_TEST in outcome.stdout + outcome.stderr
         other = invoke("eval", "sts", "--model", tiny_model_dir, *data, "--format", "json")
         assert "chosen_on" not in json.loads(other.stdout)
 
@@ -67,8 +67,8 @@ def test_card_comparison_and_page_name_them(invoke, run, pair_file, tmp_path):
     invoke("eval", "sts", "--model", run, "--pair-file", pair_file, "-o", result)
     assert f"| own | {CHOSE_MODEL} |" in (run / "README.md").read_text()
     for compared in (run, result):
-        assert f"own of {compared.stem}: {CHOSE_MODEL}" in invoke("compare", compared).stderr
+        assert f"own of {compared.stem}: {NO_TEST}" in invoke("compare", compared).stderr
     pytest.importorskip("matplotlib")
     outcome = invoke("analyze", "report", run, "-o", page)
     assert outcome.exit_code == 0, outcome.stderr
-    assert f"own of run: {CHOSE_MODEL}" in page.read_text(encoding="utf-8")
+    assert f"own of run: {NO_TEST}" in page.read_text(encoding="utf-8")

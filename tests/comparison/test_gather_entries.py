@@ -11,7 +11,7 @@ from simcse_cli.comparison.compare import compare, comparison_tables, cost_table
 from simcse_cli.comparison.entries import EntryKind
 from simcse_cli.comparison.join import Comparison, join
 from simcse_cli.comparison.options import CompareOptions
-from simcse_cli.errors import ConfigError, UsageError
+from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.progress import SILENT, SilentProgress
 from simcse_cli.settings.declare import build_options
 
@@ -236,13 +236,14 @@ def test_tables_of_scores_and_differences() -> None:
         "Pareto",
     ]
     assert scores.cells() == [
-        ["base", "50.00", "50.00", "0.25", ""],
+        ["base", "50.00", "50.00", "0.250", ""],
         ["ours", "62.50", "–", "0.125 ± 0.01", "*"],
         ["  95% low", "60.00", "–", "–", ""],
         ["  95% high", "70.00", "–", "–", ""],
     ]
     assert scores.notes == [
         "* no other line is at least as good in all of STS12, alignment and better in one",
+        "95% low and high: interval over the examples, not over training seeds",
         "±: sample standard deviation over the members (n - 1)",
     ]
     assert differences.title == "Difference to base"
@@ -404,5 +405,10 @@ def test_folders_with_an_equals_sign_are_told_apart_and_taken_once(folder) -> No
         found = gather(["base/lr=1", "new=new/lr=1"], CompareOptions(baseline=baseline))
         assert [each.label for each in found.entries][:2] == ["lr=1", "new"]
         assert found.reference is found.entries[0]
+    found = gather(["x (t=0.05)=a.json", "b.json"], CompareOptions())
+    assert [each.label for each in found.entries] == ["x (t=0.05)", "b"]
+    message = r"^0.05\)=no.json does not exist; in 'x \(t=0.05\)=no.json', the label is 'x \(t'"
+    with pytest.raises(DataError, match=message):
+        gather(["x (t=0.05)=no.json"], CompareOptions())
     found = gather(["y=a.json", "b.json"], CompareOptions(baseline=str(folder / "a.json")))
     assert [each.label for each in found.entries] == ["y", "b"]

@@ -58,6 +58,7 @@ def test_average_of_one_shared_task_is_left_out() -> None:
     comparison = join([row, entry("ours", scores={"STS12": 0.7, "average": 0.7})], reference=row)
     assert comparison.measures == ("STS12",)
     assert "left out" in comparison.warnings[0]
+    assert comparison.entries[1].scores == {"STS12": 0.7}
 
 
 @pytest.mark.parametrize("shared", [["STS12", "STS13"], list(STS_TASKS)])

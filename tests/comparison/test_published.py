@@ -309,7 +309,7 @@ def test_own_table_is_shown_with_all_that_is_known_of_it(tmp_path: Path) -> None
     assert [column.heading for column in report.columns] == headings
     assert report.cells() == [
         ["small", "a", "80.50", "0.25", "cls", "authors"],
-        ["big", "–", "–", "0.5", "–", "elsewhere"],
+        ["big", "–", "–", "0.50", "–", "elsewhere"],
         ["blank", "b", "–", "–", "–", "–"],
     ]
     assert report.notes == [

@@ -274,10 +274,18 @@ def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
     comparison = Comparison((base, new), ("STS12",), base)
     (found,) = run_tests(comparison, CompareOptions(resamples=50), SILENT)
     assert found.measure == "STS12"
-    notes = ["STS-B of new: dev, chose this model, not tested"]
+    notes = ["STS-B of new: the dev data chose this model, so there is no test on them"]
     assert significance.chosen_notes(comparison) == notes
     (verdict,) = significance.verdicts([found], Correction.HOLM)
     assert verdict.endswith("holm over 1 test)")
+    assert significance.interval_notes([found]) == [
+        "verdicts: 95% intervals over pairs, not over training seeds"
+    ]
+    with_seeds = replace(found, test=replace(found.test, n_seeds=2))
+    assert significance.interval_notes([found, with_seeds]) == [
+        "verdicts: 95% intervals over pairs, and over seeds where both systems have several"
+    ]
+    assert significance.interval_notes([]) == []
 
     only = replace(new, pair_scores=(replace(saved, chosen=("STS12", "STSBenchmark")),))
     progress = SilentProgress()

@@ -160,6 +160,7 @@ def test_run_folder_gives_dev_score_and_geometry_of_the_best_step(tmp_path: Path
     [
         ("data/rated.csv", "rated-dev", "rated dev"),
         ("own-dev.tsv", "own-dev", "own dev"),
+        ("dev.csv", "dev-dev", "dev set"),
         ("STSBenchmark/sts-dev.csv", "STSBenchmark-dev", "STS-B dev"),
     ],
 )

@@ -238,3 +238,18 @@ def test_notes_name_missing_tasks_and_data_that_are_not_those_published():
 def test_what_is_no_whole_result_is_refused(content, message):
     with pytest.raises(DataError, match=message):
         SuiteResult.from_json(content, "r.json")
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([-3.81712, -3.74, 0.003838], ["-3.817", "-3.740", "0.003838"]),
+        ([239.7, 238.0, None, 1e-9], ["239.7", "238.0", "–", "1e-09"]),
+        ([0.25, 0.125, 0.0], ["0.250", "0.125", "0.000"]),
+        ([3, 1.25], ["3.00", "1.25"]),
+        ([12345.0, 7.0], ["1.234e+04", "7"]),
+    ],
+)
+def test_numbers_of_a_column_keep_their_zeros(values, shown):
+    table = Report("", [Column("x", kind="number")], [{"x": value} for value in values])
+    assert table.cells() == [[cell] for cell in shown]

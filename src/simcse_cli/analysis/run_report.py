@@ -22,6 +22,7 @@ from simcse_cli.comparison.entries import ScoredData, load_entries
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import load_table
 from simcse_cli.data.qrels import NumberedTexts, sample_texts
+from simcse_cli.data.senteval import digest_of_pairs
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, require_extra
 from simcse_cli.evaluation.bootstrap import PairedSample, mean_interval, paired_bootstrap
@@ -31,12 +32,13 @@ from simcse_cli.results import plots
 from simcse_cli.results.columns import AVERAGE, columns
 from simcse_cli.results.examples import PairScores, SubsetPairs
 from simcse_cli.results.report import Report, mean_and_deviation
-from simcse_cli.results.result import DEMO
+from simcse_cli.results.result import DEMO, NO_TEST
 from simcse_cli.results.runs import (
     Measured,
     RunRecord,
     duration,
     is_run,
+    pairs_that_chose,
     read_metrics,
     read_run_record,
     seed_runs,
@@ -170,10 +172,11 @@ def _gain(records: Sequence[RunRecord]) -> str | None:
     """Return how much training raised the dev score, as a text, or None if a run lacks a score.
 
     The numbers are multiplied by 100. A single run may have recorded its gain with an interval,
-    which is then returned. Several seeds give their mean gain, with an interval over the seeds.
+    which is then returned. Several seeds give their mean gain, with an interval over the seeds. The
+    text says what an interval is over.
     """
     if len(records) == 1 and records[0].gain is not None:
-        return str(records[0].gain)
+        return f"{records[0].gain}, {records[0].gain.meaning}"
     gains = []
     for record in records:
         if record.best_score is None or record.start_score is None:
@@ -183,7 +186,8 @@ def _gain(records: Sequence[RunRecord]) -> str | None:
     if len(gains) == 1:
         return f"{100 * mean:+.2f}"
     low, high = mean_interval(np.array(gains))
-    return f"{100 * mean:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
+    interval = f"({100 * low:+.2f} to {100 * high:+.2f})"
+    return f"{100 * mean:+.2f} {interval}, 95% interval over {len(gains)} seeds"
 
 
 def _dev_name(record: RunRecord) -> str:
@@ -230,7 +234,8 @@ def _scores(
     comparison = compare([str(run)], compare_options, progress)
     comparison.reports[0].notes += comparison.payload["warnings"]
     text = (
-        "Measured by simcse eval, or by the dev evaluation of the run; published rows as printed."
+        "Measured by simcse eval, or by the dev evaluation of the run. Published scores are as "
+        "printed, and averages are over the tasks of the run."
     )
     folders = {each.folder for each in entries}
     payload = {"own_average": own_average(comparison.payload["entries"], folders)}
@@ -406,19 +411,24 @@ def _encode_baseline(
 def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
     """Say whether the run is better than the baseline ``label``, by the test of `compare`.
 
-    The test is over the scored pairs. A single baseline is paired with each seed of the run.
+    The test is over the scored pairs. A single baseline is paired with each seed of the run. There
+    is no test if these pairs chose a model of the run or of the baseline.
     """
     data = before[0].data
     # The scored pairs come last; in the whole of STS-B they are the test set.
     scored = slice(-data.n_scored, None)
+    digest = digest_of_pairs(data.pairs.pairs[scored])
+    if any(digest in pairs_that_chose(space.encoder.source) for space in (*before, *after)):
+        return f"On {data.name}: {NO_TEST}."
     candidate = np.stack([space.cosines[scored] for space in after])
     baseline = np.stack([space.cosines[scored] for space in before])
     if len(baseline) == 1:
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
     # Several baselines may have other seeds than the run, so they are not paired.
-    tests, _ = paired_bootstrap({data.name: [sample]}, by_seed=len(before) == 1)
-    test = tests[data.name]
+    # Under the name of the measure, the resamples are those of `compare`.
+    tests, _ = paired_bootstrap({data.measure: [sample]}, by_seed=len(before) == 1)
+    test = tests[data.measure]
     words = test.verdict(test.p_decisive, label, "pairs")
     points = f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})"
     points += f", 95% interval over {test.examples('pairs')}"

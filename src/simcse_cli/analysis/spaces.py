@@ -189,11 +189,13 @@ class PairSet:
     """Rated pairs with a name; only the last ``n_scored`` pairs count for the correlation.
 
     In the whole of STS-B, these are the pairs of the test set; in other data, all pairs count.
+    ``measure`` is the name of their score in results of `eval sts`.
     """
 
     name: str
     pairs: StsSubset
     n_scored: int
+    measure: str
 
 
 def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
@@ -212,15 +214,18 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
         columns = parse_columns(options.columns, SCORED_PAIR)
         given = Given.of(options, columns, roles=SCORED_PAIR, progress=progress)
         pairs = read_scored_pairs(options.pair_file, given)
-        return PairSet(options.pair_file.name, pairs, pairs.n_pairs)
+        return PairSet(options.pair_file.name, pairs, pairs.n_pairs, measure=options.pair_file.stem)
     if options.data_dir is None:
         raise UsageError("need the SentEval folder, or --pair-file", option="--data-dir")
     task = read_sts_task(options.data_dir, "STSBenchmark", split=cast(Split, options.split))
     (pairs,) = task.subsets.values()
-    if options.split != "all":
-        return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs)
+    if options.split in ("train", "dev"):
+        measure = f"{task.name}-{options.split}"
+        return PairSet(f"STS-B {options.split}", pairs, pairs.n_pairs, measure)
+    if options.split == "test":
+        return PairSet("STS-B test", pairs, pairs.n_pairs, measure=task.name)
     test_set = read_sts_task(options.data_dir, "STSBenchmark")
-    return PairSet("STS-B", pairs, n_scored=test_set.n_pairs)
+    return PairSet("STS-B", pairs, n_scored=test_set.n_pairs, measure=task.name)
 
 
 @dataclass(eq=False)  # equal and hashed by identity, for the cache of `spectrum_of`

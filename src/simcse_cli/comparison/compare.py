@@ -19,7 +19,13 @@ from simcse_cli.comparison.join import (
 )
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.published import PublishedSystem, load_table
-from simcse_cli.comparison.significance import chosen_notes, run_tests, tests_tables, verdicts
+from simcse_cli.comparison.significance import (
+    chosen_notes,
+    interval_notes,
+    run_tests,
+    tests_tables,
+    verdicts,
+)
 from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import columns, find_measure, in_order, is_score, label, listed
@@ -59,7 +65,8 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 
     # The table of scores comes first, then the tables that explain it.
     scores, *details = comparison_tables(comparison)
-    scores.notes += verdicts(tests, options.correction) + chosen_notes(comparison)
+    scores.notes += verdicts(tests, options.correction) + interval_notes(tests)
+    scores.notes += chosen_notes(comparison)
     reports = [scores]
     if options.details:
         reports += details
@@ -288,6 +295,7 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
 
     # Each system has a line; if it has intervals, two more lines hold their lower and upper ends.
     rows: list[dict[str, Any]] = []
+    has_intervals = False
     for entry in systems:
         row: dict[str, Any] = {"system": entry.label, **entry.scores}
         row["front"] = FRONT_MARK if entry.label in comparison.front else ""
@@ -297,6 +305,7 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
         rows.append(row)
         if entry.intervals.keys().isdisjoint(comparison.measures):
             continue
+        has_intervals = True
         for i, end in enumerate(("low", "high")):
             bounds = {name: ends[i] for name, ends in entry.intervals.items()}
             rows.append({"system": f"  95% {end}", **bounds, "front": ""})
@@ -306,6 +315,8 @@ def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     for average, tasks in averaged_tasks(systems).items():
         if average in measures and not set(tasks).issubset(measures):
             notes.append(f"{label(average)}: mean of {', '.join(map(label, tasks))}")
+    if has_intervals:
+        notes.append("95% low and high: interval over the examples, not over training seeds")
     if any(entry.members for entry in systems):
         notes.append("±: sample standard deviation over the members (n - 1)")
     return Report("Scores", shown, rows, notes)

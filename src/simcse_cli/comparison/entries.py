@@ -35,9 +35,9 @@ from simcse_cli.results.columns import (
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.result import (
-    CHOSE_MODEL,
     DEMO,
     HOW_TO_WRITE,
+    NO_TEST,
     PUBLISHED,
     SuiteResult,
     describe_set,
@@ -214,12 +214,19 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
 
 
 def label_and_path(item: str) -> tuple[str, str]:
-    """Return the label and the path in ``LABEL=PATH``; for ``PATH`` alone, the label is empty."""
-    label, equals_sign, path = item.partition("=")
+    """Return the label and the path in ``LABEL=PATH``; for ``PATH`` alone, the label is empty.
+
+    The label ends at the first equals sign before an existing path, or else at the first one.
+    """
     # If the whole argument is an existing path, an equals sign in it does not end a label.
-    if not equals_sign or Path(item).exists():
+    if "=" not in item or Path(item).exists():
         return "", item
-    return label, path
+    parts = item.split("=")
+    for i in range(1, len(parts)):
+        path = "=".join(parts[i:])
+        if path == STDIO or Path(path).exists():
+            return "=".join(parts[:i]), path
+    return parts[0], "=".join(parts[1:])
 
 
 def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
@@ -232,6 +239,10 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
     path = item
     if not label:
         label, path = label_and_path(item)
+        if label and path != STDIO and not Path(path).exists():
+            raise DataError(
+                f"{path} does not exist; in {item!r}, the label is {label!r}", hint=HOW_TO_WRITE
+            )
 
     # A single result, from a pipe or a file.
     if path == STDIO:
@@ -582,7 +593,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
     remarks = []
     if result.chosen_on:
         names = ", ".join(map(measure_label, result.chosen_on))
-        remarks.append(f"{names} of {label}: {CHOSE_MODEL}, no test of it")
+        remarks.append(f"{names} of {label}: {NO_TEST}")
     # ``_find_saved`` may add a remark.
     pair_scores = _find_saved(
         result, source, remarks, suite="sts", key="pair_scores", ending="pairs"

@@ -685,7 +685,7 @@ def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str])
 def _with_average(entry: Entry, average: str, tasks: Sequence[str]) -> Entry:
     """Return the entry with its average over ``tasks``, or without one if it lacks a task."""
     own_tasks = entry.scores.keys() & set(AVERAGES[average])
-    if own_tasks == set(tasks):
+    if own_tasks == set(tasks) and len(tasks) > 1:
         return entry  # its average is over these tasks already
 
     # The interval and the deviation of the old average do not hold for the new one.

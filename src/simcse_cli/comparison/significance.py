@@ -17,7 +17,7 @@ from simcse_cli.progress import Progress
 from simcse_cli.results import examples
 from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
 from simcse_cli.results.report import Report
-from simcse_cli.results.result import CHOSE_MODEL
+from simcse_cli.results.result import NO_TEST
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Seeds = Sequence[Mapping[str, Any]]
@@ -314,6 +314,17 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
     return sentences
 
 
+def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
+    """Return a note on what the intervals of the verdicts are over; none without tests."""
+    if not tests:
+        return []
+    units = " or ".join(dict.fromkeys(EXAMPLES[test.suite] for test in tests))
+    note = f"verdicts: 95% intervals over {units}, "
+    if any(test.test.n_seeds is not None for test in tests):
+        return [f"{note}and over seeds where both systems have several"]
+    return [f"{note}not over training seeds"]
+
+
 def chosen_notes(comparison: Comparison) -> list[str]:
     """Return a note for each system with tasks that chose its model, and so are not tested."""
     # A single system is not tested at all.
@@ -324,7 +335,7 @@ def chosen_notes(comparison: Comparison) -> list[str]:
     for system in systems:
         if system.chosen_pairs:
             tasks = ", ".join(map(label, system.chosen_pairs))
-            notes.append(f"{tasks} of {system.label}: {CHOSE_MODEL}, not tested")
+            notes.append(f"{tasks} of {system.label}: {NO_TEST}")
     return notes
 
 

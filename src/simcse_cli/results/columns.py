@@ -42,6 +42,7 @@ _LABELS = {
     "SST2": "SST-2",
     AVERAGE: "Avg.",
     "average_dev": "Avg. dev",
+    "dev-dev": "dev set",  # of a dev file called dev; a result on this file has the column "dev"
     TRANSFER_AVERAGE: "Avg. transfer",
     "sentences_per_second": "sentences/s",
 }
@@ -64,10 +65,12 @@ def lower_is_better(measure: str) -> bool:
 
 def label(measure: str) -> str:
     """Return the column heading of a measure: ``STS-B dev`` for ``STSBenchmark-dev``."""
+    if measure in _LABELS:
+        return _LABELS[measure]
     for suffix in SPLIT_SUFFIXES:
         if measure.endswith(suffix):
             return f"{label(measure.removesuffix(suffix))} {suffix[1:]}"
-    return _LABELS.get(measure, measure.removeprefix(MTEB_PREFIX))
+    return measure.removeprefix(MTEB_PREFIX)
 
 
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:

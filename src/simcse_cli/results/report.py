@@ -50,7 +50,8 @@ class Column:
 
     The kind says how a value is shown. A ``score`` is a fraction, shown x100 with two decimals; a
     ``difference`` is shown like a score, always with a sign. A ``number`` has four significant
-    digits; a ``signed`` number also has its sign. What is shown as zero has no sign. A ``count``
+    digits; a ``signed`` number also has its sign. In a table, both get zeros at their end, so that
+    a column has one number of decimals. What is shown as zero has no sign. A ``count``
     has thousands separators, and ``seconds`` have one decimal. None is shown as a dash. If a row
     also has a value under ``deviation_key``, the cell is ``value ± deviation``.
     """
@@ -127,7 +128,8 @@ class Report:
 
     def cells(self) -> list[list[str]]:
         """Return the text of each cell, row by row."""
-        return [[_cell(column, row) for column in self.columns] for row in self.rows]
+        shown = [_column_cells(column, self.rows) for column in self.columns]
+        return [[cells[i] for cells in shown] for i in range(len(self.rows))]
 
 
 @dataclass(frozen=True)
@@ -152,15 +154,41 @@ class Outcome:
         return "\n".join(map(RENDERERS[fmt], reports))
 
 
-def _cell(column: Column, row: Mapping[str, Any]) -> str:
-    """Return the text of a cell: its value, and ``± deviation`` if the row has one."""
-    shown = column.show(row.get(column.key))
-    deviation = row.get(column.deviation_key)
-    if deviation is None:
-        return shown
-    # Two digits are enough for the deviation of a plain number.
-    spread = format(deviation, ".2g") if column.kind == "number" else column.show(deviation)
-    return f"{shown} ± {spread}"
+def _column_cells(column: Column, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the text of each cell of a column: its value, and ``± deviation`` if there is one."""
+    values = [column.show(row.get(column.key)) for row in rows]
+    if column.kind in ("number", "signed"):
+        values = _with_zeros(values)
+    cells = []
+    for row, value in zip(rows, values, strict=True):
+        deviation = row.get(column.deviation_key)
+        if deviation is None:
+            cells.append(value)
+            continue
+        # Two digits are enough for the deviation of a plain number.
+        spread = format(deviation, ".2g") if column.kind == "number" else column.show(deviation)
+        cells.append(f"{value} ± {spread}")
+    return cells
+
+
+def _with_zeros(numbers: Sequence[str]) -> list[str]:
+    """Return numbers of one column, with zeros at the end of those with fewer decimals.
+
+    The number that is furthest from 0 has four significant digits at most. For example, -3.817 and
+    -3.74 give -3.817 and -3.740; 0.0038 beside them stays.
+    """
+    plain = [number for number in numbers if number.lstrip("+-").replace(".", "").isdigit()]
+    most = max((len(number.partition(".")[2]) for number in plain), default=0)
+    furthest = max((abs(float(number)) for number in plain), default=0.0)
+    digits_before_point = len(str(int(furthest))) if furthest >= 1 else 0
+    decimals = min(most, max(4 - digits_before_point, 0))
+    padded = []
+    for number in numbers:
+        whole, _, fraction = number.partition(".")
+        if number in plain and len(fraction) < decimals:
+            number = f"{whole}.{fraction:0<{decimals}}"
+        padded.append(number)
+    return padded
 
 
 def _span(widths: list[int]) -> int:

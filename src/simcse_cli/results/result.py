@@ -16,6 +16,7 @@ PUBLISHED = "the published set"
 DEMO = "the generated demo corpus"
 CHOSE_MODEL = "dev, chose this model"
 """The words for a score whose examples were used to choose the scored model."""
+NO_TEST = "the dev data chose this model, so there is no test on them"
 HOW_TO_WRITE = "write one with `simcse eval sts --model NAME -o result.json`"
 
 
@@ -97,7 +98,7 @@ class SuiteResult:
         if sets:
             notes.append(f"compares with no published number: {sets}")
         if self.chosen_on:
-            notes.append(f"{', '.join(map(label, self.chosen_on))}: {CHOSE_MODEL}, no test of it")
+            notes.append(f"{', '.join(map(label, self.chosen_on))}: {NO_TEST}")
         return notes
 
     def missing_notes(self) -> list[str]:
