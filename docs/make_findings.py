@@ -794,6 +794,8 @@ def main(arguments: Sequence[str]) -> None:
         if old and old["raw_digest"] != found["raw_digest"]:  # another campaign
             found["previous"] = verdicts(old, groups)
             found["why"] = NEW_CAMPAIGN
+            for name in FIGURES if target is RESULTS else ():  # those of the earlier encoder
+                _figure(name).unlink(missing_ok=True)
         text = json.dumps(found, indent=1, sort_keys=True)
         target.write_text(text + "\n", encoding="utf-8")
     for name in FIGURES if arguments else ():
