@@ -201,7 +201,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         text="Distribution of cosine similarity in each group of gold ratings: the further apart "
         "the groups, the better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
-        f"group. {''.join(f'{note} ' for note in notes)}Data: {data.name}.",
+        f"group. {' '.join([*notes, f'Data: {data.name}.'])}",
         tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, notes)],
         payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),

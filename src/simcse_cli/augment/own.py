@@ -4,7 +4,6 @@ A function takes a text, a ``random.Random`` from which all that is random follo
 one is given; it returns the changed text.
 """
 
-import inspect
 import random
 import re
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from simcse_cli.files.code import (
     error_of_code,
     load_code,
     names_code,
+    require_arguments,
 )
 from simcse_cli.settings.choices import Augmentation
 
@@ -86,26 +86,13 @@ def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
         raise ConfigError(
             f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
         ) from None
-    _check_arguments(function, source, rate)
+    require_arguments(
+        function,
+        ["text", "rng"] if rate is None else ["text", "rng", "rate"],
+        place=f"{_PLACE} {source}",
+        hint=f"def NAME(text, rng, rate=0.1); a rate stands behind the name, as in {source}:0.1",
+    )
     return source, rate
-
-
-def _check_arguments(function: Callable[..., str], source: str, rate: float | None) -> None:
-    """Raise ConfigError for a function that cannot be called as ``OwnOperator`` calls it."""
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # some functions that are not written in Python have none
-        return
-    names = ["text", "rng"] if rate is None else ["text", "rng", "rate"]
-    try:
-        signature.bind(*names)
-    except TypeError:
-        raise ConfigError(
-            f"{_PLACE} {source}: is {function.__name__}{signature}, and is called with "
-            f"{', '.join(names)}",
-            hint="def NAME(text, rng, rate=0.1); a rate stands behind the name, as in "
-            f"{source}:0.1",
-        ) from None
 
 
 # Looking through the installed packages takes longer than changing a hundred texts.

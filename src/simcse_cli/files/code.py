@@ -5,10 +5,11 @@ variable, a run folder or a model.
 """
 
 import importlib.util
+import inspect
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from traceback import walk_tb
@@ -116,6 +117,33 @@ def _module(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def require_arguments(
+    function: Callable[..., Any],
+    given: Sequence[str],
+    *,
+    place: str,
+    hint: str,
+    by_name: Sequence[str] = (),
+) -> None:
+    """Raise ConfigError for a user's function that cannot take these arguments.
+
+    The first ones are ``given`` by position, the others ``by_name``.
+    """
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions that are not written in Python have none
+        return
+    try:
+        signature.bind(*given, **dict.fromkeys(by_name))
+    except TypeError:
+        names = [name for name in (*given, *by_name) if name != "self"]
+        raise ConfigError(
+            f"{place}: {function.__name__}{signature} is called with "
+            f"{', '.join(names) or 'nothing'}",
+            hint=hint,
+        ) from None
 
 
 def users_traceback(error: Exception) -> TracebackType | None:

@@ -8,7 +8,13 @@ from pathlib import PurePath
 from typing import Any, get_type_hints
 
 from simcse_cli.errors import ConfigError, UsageError, did_you_mean
-from simcse_cli.files.code import entry_point, entry_point_names, load_code, names_code
+from simcse_cli.files.code import (
+    entry_point,
+    entry_point_names,
+    load_code,
+    names_code,
+    require_arguments,
+)
 from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.objectives.barlow_twins import BarlowTwins
 from simcse_cli.objectives.base import Objective, ObjectiveOptions
@@ -136,22 +142,14 @@ def _check_methods(cls: type[Objective], place: str) -> None:
             continue
         for name, overridden in vars(base).items():
             own = inspect.getattr_static(cls, name)
-            if own is overridden or not (
-                inspect.isfunction(own) and inspect.isfunction(overridden)
-            ):
+            are_methods = inspect.isfunction(own) and inspect.isfunction(overridden)
+            if own is overridden or not are_methods:
                 continue
             parameters = inspect.signature(overridden).parameters.values()
             given = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-            by_name = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
-            try:
-                inspect.signature(own).bind(*given, **by_name)
-            except TypeError:
-                _, *names = [*given, *by_name]
-                raise ConfigError(
-                    f"{place}: is {name}{inspect.signature(own)}, and is called with "
-                    f"{', '.join(names) or 'nothing'}",
-                    hint=f"write def {name}({', '.join(['self', *names])})",
-                ) from None
+            by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+            hint = f"write def {name}({', '.join([*given, *by_name])})"
+            require_arguments(own, given, place=place, hint=hint, by_name=by_name)
 
 
 def _shared_names() -> set[str]:
