@@ -317,6 +317,16 @@ def test_a_result_adds_the_scores_that_a_run_lacks_unless_they_differ_in_one(
     assert (found and found.scores) == expected
 
 
+@pytest.mark.parametrize(
+    ("measure", "may_differ"),
+    [("mteb-average", True), ("transfer-average-dev", True), ("my-average", False)],
+)
+def test_only_averages_of_suites_may_differ(measure: str, may_differ: bool) -> None:
+    run = entry("run", scores={measure: 0.5})
+    found = add_missing(run, entry("result", scores={measure: 0.6, "MR": 0.7}))
+    assert (found is not None) == may_differ
+
+
 def test_what_stands_before_a_sign_is_a_label_unless_there_is_such_a_file(
     tmp_path, monkeypatch
 ) -> None:

@@ -31,6 +31,7 @@ from simcse_cli.results.columns import (
     STSB_DEV_DATA,
     TIMES,
     TRANSFER_AVERAGE,
+    is_average,
 )
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
@@ -207,7 +208,7 @@ def add_missing(run: Entry, result: Entry) -> Entry | None:
         if name not in run.scores:
             missing[name] = score
             continue
-        may_differ = name in TIMES or AVERAGE in name  # AVERAGE is a part of every average's name
+        may_differ = name in TIMES or is_average(name)
         if score != run.scores[name] and not may_differ:
             return None
     return join_parts(run, replace(result, scores=missing))

@@ -59,6 +59,14 @@ def is_score(measure: str) -> bool:
     return measure not in PLAIN_NUMBERS
 
 
+def is_average(measure: str) -> bool:
+    """Whether a measure is the average of a suite, of any split."""
+    name = measure.removeprefix(MTEB_PREFIX)
+    for suffix in SPLIT_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name in (AVERAGE, TRANSFER_AVERAGE)
+
+
 def lower_is_better(measure: str) -> bool:
     return measure in ("alignment", "uniformity", "seconds")
 
