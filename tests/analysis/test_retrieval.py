@@ -83,8 +83,7 @@ def search(shown=None, *, force=False, **options):
 
 
 def analyse(**options):
-    found = search(**options)
-    return retrieval_analysis(found, read_queries(found.options, found.corpus))
+    return retrieval_analysis(search(**options))
 
 
 @pytest.mark.parametrize(
@@ -275,6 +274,7 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
     # Judgements count rows, so they are of indexes of the same sentences.
     other = tmp_path / "other.index"
     SearchIndex(index.sentences[::-1], index._searcher, index.info).save(other)
+    (tmp_path / "qrels.tsv").write_text("1\t1\t1\n")
     shared = {"model": ["a/m", "b/n"], "qrels": tmp_path / "qrels.tsv", "query": ["1"]}
     search(index=[saved, saved], **shared)
     with pytest.raises(DataError, match=r"other\.index holds other sentences than .*saved\.index"):
@@ -296,6 +296,22 @@ def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path)
         search(index=[saved], query=["1"])
     search(index=[saved], model=["m"], query=["1"])
     assert (loaded[-1].options.pooler, loaded[-1].options.truncate_dim) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("judgements", "message"),
+    [
+        ("1\t3\tmuch\n1\t3\tlittle\n", "qrels.tsv, line 2: relevance"),
+        ("1\t1\t1\n", "the only relevant sentence of every query is the query itself"),
+    ],
+)
+def test_faults_of_judgements_are_told_before_a_model_is_loaded(
+    loaded, corpus, tmp_path, judgements, message
+):
+    (tmp_path / "qrels.tsv").write_text(judgements)
+    with pytest.raises(DataError, match=message):
+        search(corpus=corpus, model=["m"], query=["0 degrees"], qrels=tmp_path / "qrels.tsv")
+    assert not loaded
 
 
 def test_vectors_of_the_corpus_are_read_for_each_model(loaded, corpus, tmp_path):

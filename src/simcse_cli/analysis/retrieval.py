@@ -63,11 +63,16 @@ _DEFAULT_MODEL = "minilm"
 
 @dataclass(frozen=True)
 class CorpusSearch:
-    """A corpus, the options of the search, and each encoder with its index of the corpus."""
+    """A corpus, its queries, and each encoder with its index of the corpus.
+
+    ``relevant`` has the relevant rows of each query, or is None without judgements.
+    """
 
     options: RetrievalOptions
     corpus: NumberedTexts
     indexes: Sequence[tuple[NamedEncoder, search_index.SearchIndex]]
+    queries: NumberedTexts
+    relevant: Sequence[Relevance] | None = None
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
         """Return the nearest sentences of each query, under the label of each encoder."""
@@ -88,36 +93,20 @@ class CorpusSearch:
         wanted = frozenset(queries)
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
-    def scores(
-        self, queries: NumberedTexts, qrels: Path, depth: int, progress: Progress
-    ) -> dict[str, RetrievalScores]:
-        """Return the scores of the first ``depth`` results, under the label of each encoder."""
-        relevant = read_relevance(qrels, queries, self.corpus, progress)
-        left_out = None
-        if not self.options.keep_identical:
-            # A sentence that is left out of the results does not count as relevant either.
-            left_out = queries.sentences
-            sentences = self.corpus.sentences
-            n_texts = len(sentences)  # a relevant sentence that the corpus lacks has a higher row
-            kept = []
-            for gain_of, query in zip(relevant, left_out, strict=True):
-                gains: Relevance = {}
-                for row, gain in gain_of.items():
-                    if row >= n_texts or sentences[row] != query:
-                        gains[row] = gain
-                kept.append(gains)
-            relevant = kept
-        if not any(relevant):
-            raise DataError(
-                f"{qrels}: the only relevant sentence of every query is the query itself, "
-                "which is left out",
-                hint="count it with --keep-identical, or judge other sentences",
-            )
+    def scores(self, depth: int) -> dict[str, RetrievalScores]:
+        """Return the scores of the first ``depth`` results, under the label of each encoder.
+
+        There are none without judgements.
+        """
+        if self.relevant is None:
+            return {}
+        queries = self.queries.sentences
+        left_out = None if self.options.keep_identical else queries
         scores = {}
         for encoder, index in self.indexes:
-            vectors = encoder.encode(queries.sentences)
+            vectors = encoder.encode(queries)
             rows, _ = search_index.rank_rows(index, vectors, depth, left_out)
-            scores[encoder.label] = score_retrieval(rows, relevant)
+            scores[encoder.label] = score_retrieval(rows, self.relevant)
         return scores
 
 
@@ -145,29 +134,20 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
 def open_search(
     options: RetrievalOptions, view: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
-    """Read the corpus, load or build its index for each model, and save the index if requested."""
+    """Read all files, load or build an index for each model, and save the index if requested."""
     check_outputs(view, force=force)
     sources = _check_options(options, view)
     if options.save_index is not None:
         if len(sources) > 1:
             raise UsageError("saves the index of one model", option="--save-index")
         search_index.check_index_output(options.save_index, force=force)
-    given = Given.of(options, progress=progress)
-    given = given.of_texts(options.column, options.text, *_id_columns(options, USUAL_NAMES))
+
+    # All texts and judgements are read before the first text is encoded, which may take long.
     corpus = None
     if options.corpus is not None:
-        corpus = read_texts(
-            options.corpus,
-            given,
-            id_column=options.id_column,
-            may_lack=options.queries is not None,
-        )
-        if not corpus.sentences:
-            raise DataError(f"{source_name(options.corpus)} has no rows")
-        # A column that neither file has is told before anything is encoded.
-        is_elsewhere = options.id_column not in (None, corpus.id_column)
-        if is_elsewhere and str(options.queries) != STDIO:
-            read_queries(options, corpus)
+        corpus = _read_corpus(options, progress)
+        queries = read_queries(options, corpus, progress)
+        relevant = _read_relevant(options, queries, corpus, progress)
 
     # Saved indexes and models are paired by their order.
     indexes = []
@@ -195,9 +175,55 @@ def open_search(
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
+        queries = read_queries(options, corpus, progress)
+        relevant = _read_relevant(options, queries, corpus, progress)
     if options.qrels is not None:
         _require_same_rows(corpus, options, [index for _, index in indexes])
-    return CorpusSearch(options, corpus, indexes)
+    return CorpusSearch(options, corpus, indexes, queries, relevant)
+
+
+def _read_corpus(options: RetrievalOptions, progress: Progress) -> NumberedTexts:
+    given = Given.of(options, progress=progress)
+    given = given.of_texts(options.column, options.text, *_id_columns(options, USUAL_NAMES))
+    corpus = read_texts(
+        str(options.corpus),
+        given,
+        id_column=options.id_column,
+        may_lack=options.queries is not None,
+    )
+    if not corpus.sentences:
+        raise DataError(f"{source_name(str(options.corpus))} has no rows")
+    return corpus
+
+
+def _read_relevant(
+    options: RetrievalOptions, queries: NumberedTexts, corpus: NumberedTexts, progress: Progress
+) -> Sequence[Relevance] | None:
+    """Return the relevant rows of each query; None without judgements.
+
+    A sentence that is left out of the results, since it is the query, is not relevant either.
+    """
+    if options.qrels is None:
+        return None
+    relevant = read_relevance(options.qrels, queries, corpus, progress)
+    if options.keep_identical:
+        return relevant
+    sentences = corpus.sentences
+    n_texts = len(sentences)  # a relevant sentence that the corpus lacks has a higher row
+    kept = []
+    for gain_of, query in zip(relevant, queries.sentences, strict=True):
+        gains: Relevance = {}
+        for row, gain in gain_of.items():
+            if row >= n_texts or sentences[row] != query:
+                gains[row] = gain
+        kept.append(gains)
+    if not any(kept):
+        raise DataError(
+            f"{options.qrels}: the only relevant sentence of every query is the query itself, "
+            "which is left out",
+            hint="count it with --keep-identical, or judge other sentences",
+        )
+    return kept
 
 
 def _require_same_rows(
@@ -541,25 +567,22 @@ def retrieval_figure(scores: Mapping[str, RetrievalScores], n_texts: int) -> plo
     return figure
 
 
-def retrieval_analysis(
-    search: CorpusSearch, queries: NumberedTexts, progress: Progress = SILENT
-) -> Analysis:
+def retrieval_analysis(search: CorpusSearch) -> Analysis:
     """Return the neighbours of the shown queries and, if there are judgements, the scores."""
     options = search.options
+    queries = search.queries
     ks = read_ranks(options.at)
 
     # With judgements the scores matter, so no neighbours are shown by default.
     n_shown = options.show_n
-    if n_shown is None and options.qrels is not None:
+    if n_shown is None and search.relevant is not None:
         n_shown = 0
     shown_queries = queries.sentences[:n_shown]
     neighbours = search.neighbours(shown_queries)
 
     # Scores are over all queries, whatever is shown.
     depth = max(EVALUATION_DEPTH, *ks)
-    scores = {}
-    if options.qrels is not None:
-        scores = search.scores(queries, options.qrels, depth, progress)
+    scores = search.scores(depth)
     n_texts = len(search.corpus.sentences)
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)

@@ -466,8 +466,8 @@ def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Ana
     for space in spaces:
         vectors = space.vectors[list(first_rows.values())]
         indexes.append((space.encoder, SearchIndex.build(vectors, corpus.sentences)))
-    search = CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes)
-    return retrieval_analysis(search, sample_texts(corpus, options.queries, seed=42))
+    queries = sample_texts(corpus, options.queries, seed=42)
+    return retrieval_analysis(CorpusSearch(RetrievalOptions(top_k=3), corpus, indexes, queries))
 
 
 def _record_analysis(record: RunRecord) -> Analysis:

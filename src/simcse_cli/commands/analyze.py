@@ -133,11 +133,8 @@ def retrieval_command(
     console = get_console()
     options = retrieval.with_arguments(options, words or [])
     search = retrieval.open_search(options, shown, console, force=shown.force)
-    queries = retrieval.read_queries(options, search.corpus, console)
-    if queries.sentences:
-        show_analysis(
-            lambda progress: retrieval.retrieval_analysis(search, queries, progress), shown
-        )
+    if search.queries.sentences:
+        show_analysis(lambda _: retrieval.retrieval_analysis(search), shown)
     if options.interactive:
         while line := (console.ask("query (an empty line ends)> ") or "").strip():
             neighbours = search.neighbours([line])

@@ -22,6 +22,7 @@ _OF_SEARCH = (
     "separator",
     "sheet",
     "encoding",
+    "id_column",
     "pooler",
     "template",
     "force_pooler",
