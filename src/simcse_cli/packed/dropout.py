@@ -68,7 +68,7 @@ class DropoutMasks:
         # The draws are read as signed numbers, so the threshold is shifted by 2^15.
         lowest_kept = threshold - _RESOLUTION // 2
         # The mask has the type of ``like``, because the two will be multiplied.
-        mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws).detach())
+        mask = torch.ge(draws, lowest_kept, out=like.new_empty(n_draws))
         return mask.view(like.shape), _RESOLUTION / (_RESOLUTION - threshold)
 
     def _draw(self, n_words: int) -> np.ndarray:
