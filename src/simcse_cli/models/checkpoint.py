@@ -76,12 +76,12 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     return _Modules(backbone, tokenizer, own_pooler)
 
 
-def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
+def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -> _Modules:
     """Load a model with transformers and merge its adapter.
 
     Only the weights of the architecture's own pooler may be missing.
     """
-    backbone, missing = load_backbone(source.base, dropout=dropout)
+    backbone, missing = load_backbone(source.base, dropout=dropout, progress=progress)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
@@ -163,7 +163,7 @@ def load_encoder(
     if encode_only and target_device.type == "cpu" and dropout is None:
         modules = _load_light(source)
     if modules is None:
-        modules = _load_whole(source, dropout)
+        modules = _load_whole(source, dropout, progress)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
     chosen_pooler = _choose_pooler(source, pooler, force_pooler, progress)
