@@ -189,6 +189,26 @@ def test_decoders_are_refused_before_anything_is_trained(tmp_path, invoke, model
     assert "BERT" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("clip_text_model", {"intermediate_size": 32, "eos_token_id": 2, "bos_token_id": 0}),
+        ("xlm", {"causal": True, "emb_dim": 32, "n_layers": 1, "n_heads": 2}),
+        ("xlnet", {"attn_type": "uni", "d_inner": 32, "d_head": 16}),
+    ],
+)
+def test_causal_models_are_refused_as_decoders_are(tmp_path, model_type, settings):
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    if model_type == "xlm":
+        sizes = {"vocab_size": 64}
+    config = AutoConfig.for_model(model_type, **(sizes | settings))
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{model_type} is a causal model, whose tokens"):
+        load_encoder(tmp_path, pooler="avg", device="cpu")
+
+
 def test_vision_models_are_told_apart(tmp_path):
     from transformers import AutoConfig, AutoModel
 

@@ -46,6 +46,10 @@ _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TEXT_PROCESSOR = "AutoTokenizer"
 """The ``processor_class`` of a model that reads text alone."""
+_BACKWARDS_ONLY = (
+    "whose tokens see only those before them; its vector is the state of the last token, a pooler "
+    "that this toolkit does not have"
+)
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -116,6 +120,11 @@ def load_backbone(
             f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER
         )
     _require_text_alone(folder, backbone)
+    if _is_causal(backbone):
+        raise CheckpointError(
+            f"{folder}: {config.model_type} is a causal model, {_BACKWARDS_ONLY}",
+            hint=_TAKE_AN_ENCODER,
+        )
     # What the folder holds beyond this encoder.
     if "AutoModel" in own_code:
         progress.warn(
@@ -253,10 +262,7 @@ def _require_encoder(folder: Path, config: Any) -> None:
     if sees_all:
         what = "a decoder whose tokens see each other, which this toolkit does not compute"
     else:
-        what = (
-            "a decoder, whose tokens see only those before them; its vector is the state of the "
-            "last token, a pooler that this toolkit does not have"
-        )
+        what = f"a decoder, {_BACKWARDS_ONLY}"
     raise CheckpointError(f"{folder}: {kind} is {what}", hint=_TAKE_AN_ENCODER)
 
 
@@ -274,6 +280,16 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
             f"({reason_of(error)})",
             hint=_TAKE_AN_ENCODER,
         ) from error
+
+
+def _is_causal(backbone: Any) -> bool:
+    """Tell whether the last sub-word of a text reads the first, but the first does not read it."""
+    states = _states(backbone, length=3)[0]
+    other_end = _states(backbone, length=3, changed=2)[0]
+    other_start = _states(backbone, length=3, changed=0)[0]
+    reads_ahead = not torch.equal(states[0], other_end[0])
+    reads_back = not torch.equal(states[2], other_start[2])
+    return reads_back and not reads_ahead
 
 
 def reads_padding(backbone: Any) -> bool:
@@ -302,15 +318,19 @@ def attend_as_configured(backbone: Any) -> None:
 
 
 @torch.inference_mode()
-def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
+def _states(backbone: Any, length: int, n_padded: int = 0, *, changed: int | None = None) -> Tensor:
     """Return the last states ``(1, length + n_padded, H)`` of a made-up text and its padding.
 
-    The text has ``length`` sub-words. This puts the model into evaluation mode.
+    The text has ``length`` sub-words; the one at the position ``changed`` is another one. This puts
+    the model into evaluation mode.
     """
     config = backbone.config
     # The ids start at 5, because most vocabularies begin with the special tokens. The remainder
     # keeps them inside a tiny vocabulary.
-    words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
+    words = torch.arange(5, 5 + length)
+    if changed is not None:
+        words[changed] += 1
+    words %= max(1, int(getattr(config, "vocab_size", 6 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
     mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
     output = backbone.eval()(input_ids=torch.cat([words, padding])[None], attention_mask=mask[None])
