@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from helpers import build_tiny_model
+from helpers import SENTENCES, Told, build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
@@ -336,6 +336,42 @@ def test_unknown_entries_that_others_ignore_are_told(tiny_model_dir):
     assert [warning.partition(": ")[2] for warning in progress.warnings] == [
         "acme is not known and has no effect"
     ]
+
+
+def test_dropout_of_byte_pairs_is_turned_off_and_told(tiny_model_dir, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    pairs = Tokenizer(models.BPE(unk_token="[UNK]"))
+    pairs.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=150, special_tokens=[*special.values()])
+    pairs.train_from_iterator(SENTENCES, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=pairs, **special).save_pretrained(tiny_model_dir)
+    folder = listed(tiny_model_dir, MEAN)
+    expected = vectors(folder)
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    change(folder / "tokenizer.json", model=model | {"dropout": 0.5})
+    for encode_only in (False, True):
+        progress = Told()
+        found = vectors(folder, encode_only=encode_only, progress=progress)
+        np.testing.assert_array_equal(found, expected)
+        assert progress.lines == [
+            f"{folder}: dropout 0.5 in its tokenizer.json is turned off, so that equal texts have "
+            "equal sub-words"
+        ]
+    copy = tmp_path / "copy"
+    export_model(
+        str(folder),
+        copy,
+        pooler=None,
+        force_pooler=False,
+        backends=(),
+        quantize=False,
+        force=False,
+        progress=SILENT,
+    )
+    np.testing.assert_array_equal(vectors(copy), expected)
 
 
 def test_code_of_a_folder_is_named_and_not_run(tiny_model_dir):

@@ -32,7 +32,7 @@ from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
 from simcse_cli.models.record import RECORD_FILE, SHORTEST
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.models.tokens import NO_LIMIT, lower_case
+from simcse_cli.models.tokens import NO_LIMIT, lower_case, turn_off_dropout
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import (
@@ -166,6 +166,11 @@ def load_encoder(
         modules = _load_whole(source, dropout, progress)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
+    if dropout_of_merges := turn_off_dropout(modules.tokenizer):
+        progress.info(
+            f"{source.name}: dropout {dropout_of_merges:g} in its tokenizer.json is turned off, so "
+            "that equal texts have equal sub-words"
+        )
     chosen_pooler = _choose_pooler(source, pooler, force_pooler, progress)
     template = _choose_template(source, chosen_pooler, template, force_pooler)
     token_cnn = _load_cnn(source, modules)
