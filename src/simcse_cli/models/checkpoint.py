@@ -28,9 +28,15 @@ from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_te
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
+from simcse_cli.models.module_list import MODULES_FILE
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
-from simcse_cli.models.record import RECORD_FILE, SHORTEST
+from simcse_cli.models.pretrained import (
+    TOKENIZER_SETTINGS,
+    load_backbone,
+    load_tokenizer,
+    reads_padding,
+)
+from simcse_cli.models.record import RECORD_FILE, SHORTEST, entries_of
 from simcse_cli.models.resolve import resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case, turn_off_dropout
 from simcse_cli.packed.backbone import packed_backbone
@@ -47,6 +53,7 @@ from simcse_cli.results.runs import (
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
+_CHAT_TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 _POSITION_TABLES = ("position_embeddings", "embed_positions")
 
 
@@ -97,8 +104,35 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
 
 
 def _load_tokenizer(source: ModelFiles) -> Any:
-    adapter_has_one = source.is_adapter and (source.named / "tokenizer_config.json").is_file()
-    return load_tokenizer(source.named if adapter_has_one else source.base)
+    return load_tokenizer(_tokenizer_folder(source))
+
+
+def _tokenizer_folder(source: ModelFiles) -> Path:
+    adapter_has_one = source.is_adapter and (source.named / TOKENIZER_SETTINGS).is_file()
+    return source.named if adapter_has_one else source.base
+
+
+def _refuse_chat_template(source: ModelFiles) -> None:
+    """Refuse a chat template, into which sentence-transformers 6 would put every text.
+
+    It does so unless the folder lists its modules, which say themselves what is read.
+    """
+    if any((source.folder / name).is_file() for name in (RECORD_FILE, MODULES_FILE)):
+        return
+    folder = _tokenizer_folder(source)
+    settings = folder / TOKENIZER_SETTINGS
+    files = [path for pattern in _CHAT_TEMPLATES for path in sorted(folder.glob(pattern))]
+    if files:
+        path, what = files[0], "the file"
+    elif entries_of(settings).get("chat_template") is not None:
+        path, what = settings, "the entry chat_template"
+    else:
+        return
+    raise CheckpointError(
+        f"{path}: a chat template is not supported, need a model that reads plain texts",
+        hint=f"remove {what} if the model was trained on plain texts; else encode with "
+        "sentence-transformers",
+    )
 
 
 class NoPooler(nn.Module):
@@ -164,6 +198,7 @@ def load_encoder(
         modules = _load_light(source)
     if modules is None:
         modules = _load_whole(source, dropout, progress)
+    _refuse_chat_template(source)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
     if dropout_of_merges := turn_off_dropout(modules.tokenizer):
