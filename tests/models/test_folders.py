@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from helpers import build_tiny_model
+from helpers import SENTENCES, Told, build_tiny_model
 from simcse_cli.errors import CheckpointError
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, encode
@@ -216,6 +216,7 @@ def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_mode
     assert len(digests) == 1
 
 
+FOR_TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 NAMES = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
 REFUSED = {
     "two Dense": ((MEAN, dense(32, 32), dense(32, 32, seed=9)), {}, "Dense, Dense in this order"),
@@ -283,6 +284,11 @@ REFUSED = {
         },
         "modality_config",
     ),
+    "messages of a chat": (
+        (MEAN,),
+        {"transformer": {"modality_config": {"text": FOR_TEXT, "message": FOR_TEXT}}},
+        "modality_config has message",
+    ),
     "task": (
         (MEAN,),
         {"transformer": {"transformer_task": "fill-mask"}},
@@ -336,6 +342,69 @@ def test_unknown_entries_that_others_ignore_are_told(tiny_model_dir):
     assert [warning.partition(": ")[2] for warning in progress.warnings] == [
         "acme is not known and has no effect"
     ]
+
+
+CHAT_TEMPLATE = "{% for m in messages %}so: {{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize(
+    "place", ["chat_template.jinja", "tokenizer_config.json", "additional_chat_templates/a.jinja"]
+)
+def test_a_chat_template_is_refused_unless_modules_say_what_is_read(
+    tiny_model_dir, place, encode_only
+):
+    expected = vectors(tiny_model_dir, pooler="avg")
+    path = tiny_model_dir / place
+    if path.suffix == ".json":
+        change(path, chat_template=CHAT_TEMPLATE)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(CHAT_TEMPLATE)
+    with pytest.raises(CheckpointError, match="a chat template is not supported") as refused:
+        vectors(tiny_model_dir, pooler="avg", encode_only=encode_only)
+    assert refused.value.message.startswith(str(path))
+    # Modules of an earlier sentence-transformers read plain texts.
+    folder = listed(tiny_model_dir, MEAN)
+    found = vectors(folder, encode_only=encode_only)
+    require_equal(found, expected)
+    require_equal(found, by_sentence_transformers(folder))
+
+
+def test_dropout_of_byte_pairs_is_turned_off_and_told(tiny_model_dir, tmp_path):
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    pairs = Tokenizer(models.BPE(unk_token="[UNK]"))
+    pairs.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=150, special_tokens=[*special.values()])
+    pairs.train_from_iterator(SENTENCES, trainer)
+    PreTrainedTokenizerFast(tokenizer_object=pairs, **special).save_pretrained(tiny_model_dir)
+    folder = listed(tiny_model_dir, MEAN)
+    expected = vectors(folder)
+    model = json.loads((folder / "tokenizer.json").read_text())["model"]
+    change(folder / "tokenizer.json", model=model | {"dropout": 0.5})
+    for encode_only in (False, True):
+        progress = Told()
+        found = vectors(folder, encode_only=encode_only, progress=progress)
+        np.testing.assert_array_equal(found, expected)
+        assert progress.lines == [
+            f"{folder}: dropout 0.5 in its tokenizer.json is turned off, so that equal texts have "
+            "equal sub-words"
+        ]
+    copy = tmp_path / "copy"
+    export_model(
+        str(folder),
+        copy,
+        pooler=None,
+        force_pooler=False,
+        backends=(),
+        quantize=False,
+        force=False,
+        progress=SILENT,
+    )
+    np.testing.assert_array_equal(vectors(copy), expected)
 
 
 def test_code_of_a_folder_is_named_and_not_run(tiny_model_dir):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from helpers import build_tiny_model
+from helpers import Told, build_tiny_model
 from simcse_cli.errors import CheckpointError, DataError, SimcseError
 from simcse_cli.models import pretrained
 from simcse_cli.models.checkpoint import load_encoder
@@ -189,6 +189,26 @@ def test_decoders_are_refused_before_anything_is_trained(tmp_path, invoke, model
     assert "BERT" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("clip_text_model", {"intermediate_size": 32, "eos_token_id": 2, "bos_token_id": 0}),
+        ("xlm", {"causal": True, "emb_dim": 32, "n_layers": 1, "n_heads": 2}),
+        ("xlnet", {"attn_type": "uni", "d_inner": 32, "d_head": 16}),
+    ],
+)
+def test_causal_models_are_refused_as_decoders_are(tmp_path, model_type, settings):
+    from transformers import AutoConfig, AutoModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    if model_type == "xlm":
+        sizes = {"vocab_size": 64}
+    config = AutoConfig.for_model(model_type, **(sizes | settings))
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{model_type} is a causal model, whose tokens"):
+        load_encoder(tmp_path, pooler="avg", device="cpu")
+
+
 def test_vision_models_are_told_apart(tmp_path):
     from transformers import AutoConfig, AutoModel
 
@@ -274,13 +294,59 @@ def test_remote_code_is_not_run(tmp_path):
     }
     change(folder / "config.json", auto_map=remote)
     change(folder / "tokenizer_config.json", auto_map=remote)
-    encode(
-        load_encoder(folder, pooler="avg", device="cpu"), ["x"]
-    )  # BERT is known: the map is passed over
+    progress = Told()
+    encoder = load_encoder(folder, pooler="avg", device="cpu", encode_only=True, progress=progress)
+    encode(encoder, ["x"])  # BERT is known: the map is passed over
+    assert progress.warnings == [
+        f"{folder / 'config.json'}: auto_map names code of the folder, which is not run; the "
+        "model is computed as bert of transformers"
+    ]
     change(folder / "config.json", model_type="evil")
     with pytest.raises(CheckpointError):
         load_encoder(folder, pooler="avg", device="cpu")
     assert not (tmp_path / "boom").exists()
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("kind", ["relative_key", "alibi"])
+def test_positions_that_transformers_does_not_compute_are_refused(
+    tiny_model_dir, kind, encode_only
+):
+    change(tiny_model_dir / "config.json", position_embedding_type=kind)
+    with pytest.raises(
+        CheckpointError,
+        match=rf"config\.json: position_embedding_type '{kind}' is not computed by bert",
+    ):
+        load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("prefix", ["", "bert."])
+def test_weights_inside_the_transformer_that_it_leaves_out_are_told(
+    tiny_model_dir, prefix, encode_only
+):
+    extra = [
+        "encoder.layer.0.output.adapter_down.weight",
+        "encoder.layer.0.output.adapter_up.weight",
+        "embeddings.position_ids",
+    ]
+
+    def add(tensors):
+        for name in [*tensors]:
+            tensors[prefix + name] = tensors.pop(name)
+        for name in extra:
+            tensors[prefix + name] = np.ones((1, 8), np.float32)
+        tensors["cls.predictions.bias"] = np.ones(8, np.float32)  # of a head
+
+    change_weights(tiny_model_dir, add)
+    progress = Told()
+    load_encoder(
+        tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only, progress=progress
+    )
+    assert progress.warnings == [
+        f"{tiny_model_dir}: 2 weights have no place in bert of transformers, so the vectors do "
+        f"not depend on them (first: {extra[0]})"
+    ]
 
 
 @pytest.mark.parametrize(

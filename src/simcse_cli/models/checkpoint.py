@@ -28,11 +28,17 @@ from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_te
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
+from simcse_cli.models.module_list import MODULES_FILE
 from simcse_cli.models.poolers import POOLERS
-from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
-from simcse_cli.models.record import RECORD_FILE, SHORTEST
+from simcse_cli.models.pretrained import (
+    TOKENIZER_SETTINGS,
+    load_backbone,
+    load_tokenizer,
+    reads_padding,
+)
+from simcse_cli.models.record import RECORD_FILE, SHORTEST, entries_of
 from simcse_cli.models.resolve import resolve_model
-from simcse_cli.models.tokens import NO_LIMIT, lower_case
+from simcse_cli.models.tokens import NO_LIMIT, lower_case, turn_off_dropout
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.runs import (
@@ -47,6 +53,7 @@ from simcse_cli.results.runs import (
 from simcse_cli.settings.choices import Device, HeadUse, Pooler, Precision
 from simcse_cli.settings.config import LoadOptions, pinned
 
+_CHAT_TEMPLATES = ("chat_template.jinja", "additional_chat_templates/*.jinja")
 _POSITION_TABLES = ("position_embeddings", "embed_positions")
 
 
@@ -76,12 +83,12 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     return _Modules(backbone, tokenizer, own_pooler)
 
 
-def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
+def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -> _Modules:
     """Load a model with transformers and merge its adapter.
 
     Only the weights of the architecture's own pooler may be missing.
     """
-    backbone, missing = load_backbone(source.base, dropout=dropout)
+    backbone, missing = load_backbone(source.base, dropout=dropout, progress=progress)
     random_weights = sorted(key for key in missing if not key.startswith("pooler."))
     if random_weights:
         raise CheckpointError(
@@ -97,8 +104,35 @@ def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
 
 
 def _load_tokenizer(source: ModelFiles) -> Any:
-    adapter_has_one = source.is_adapter and (source.named / "tokenizer_config.json").is_file()
-    return load_tokenizer(source.named if adapter_has_one else source.base)
+    return load_tokenizer(_tokenizer_folder(source))
+
+
+def _tokenizer_folder(source: ModelFiles) -> Path:
+    adapter_has_one = source.is_adapter and (source.named / TOKENIZER_SETTINGS).is_file()
+    return source.named if adapter_has_one else source.base
+
+
+def _refuse_chat_template(source: ModelFiles) -> None:
+    """Refuse a chat template, into which sentence-transformers 6 would put every text.
+
+    It does so unless the folder lists its modules, which say themselves what is read.
+    """
+    if any((source.folder / name).is_file() for name in (RECORD_FILE, MODULES_FILE)):
+        return
+    folder = _tokenizer_folder(source)
+    settings = folder / TOKENIZER_SETTINGS
+    files = [path for pattern in _CHAT_TEMPLATES for path in sorted(folder.glob(pattern))]
+    if files:
+        path, what = files[0], "the file"
+    elif entries_of(settings).get("chat_template") is not None:
+        path, what = settings, "the entry chat_template"
+    else:
+        return
+    raise CheckpointError(
+        f"{path}: a chat template is not supported, need a model that reads plain texts",
+        hint=f"remove {what} if the model was trained on plain texts; else encode with "
+        "sentence-transformers",
+    )
 
 
 class NoPooler(nn.Module):
@@ -163,9 +197,15 @@ def load_encoder(
     if encode_only and target_device.type == "cpu" and dropout is None:
         modules = _load_light(source)
     if modules is None:
-        modules = _load_whole(source, dropout)
+        modules = _load_whole(source, dropout, progress)
+    _refuse_chat_template(source)
     if source.record.lower_case:
         lower_case(modules.tokenizer)
+    if dropout_of_merges := turn_off_dropout(modules.tokenizer):
+        progress.info(
+            f"{source.name}: dropout {dropout_of_merges:g} in its tokenizer.json is turned off, so "
+            "that equal texts have equal sub-words"
+        )
     chosen_pooler = _choose_pooler(source, pooler, force_pooler, progress)
     template = _choose_template(source, chosen_pooler, template, force_pooler)
     token_cnn = _load_cnn(source, modules)

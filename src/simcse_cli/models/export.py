@@ -52,7 +52,7 @@ from simcse_cli.models.pretrained import (
     wants_processor,
 )
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord, sound_entries_of
-from simcse_cli.models.tokens import NO_LIMIT, lower_case
+from simcse_cli.models.tokens import NO_LIMIT, lower_case, turn_off_dropout
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
@@ -479,6 +479,7 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Flo
         model = put_adapter(model, files.named).eval()
     if encoder.record.lower_case:
         lower_case(tokenizer)
+    turn_off_dropout(tokenizer)
     probes = encoder.template.texts(_probes(encoder))
     cut = tokenizer(probes, truncation=True, max_length=encoder.tokens.max_length)["input_ids"]
     graphs = open_graphs(files.named)
@@ -572,6 +573,7 @@ def _vectors_by_sentence_transformers(
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(files.named), device="cpu", local_files_only=True).float()
+        turn_off_dropout(model.tokenizer)
         vectors = model.encode(list(sentences), prompt="", show_progress_bar=False, batch_size=1)
     return np.asarray(vectors, dtype=np.float32)
 

@@ -7,7 +7,7 @@ everything else, and in case of doubt, the functions here return None. Then tran
 folder, and reports what is wrong with it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,8 @@ _TOKENIZER_EXTRAS = (
 # Tokenizers for which transformers takes tokenizer.json as it is.
 _VERBATIM_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+# Buffers that files hold besides the weights.
+_BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
 # transformers repairs the splitting rule of some tokenizers with larger vocabularies.
 _MOST_WORDS = 100_000
 
@@ -190,7 +192,8 @@ def _as_checkpoint_error(path: Path) -> AbstractContextManager[None]:
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
 
-    Raise an error if a tensor is missing or has another shape, or if there is a further layer.
+    Raise an error if a tensor is missing or has another shape, or if there is a further layer or
+    another weight inside the layers.
     """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
@@ -217,10 +220,27 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     further = architecture.layer_names(config.num_hidden_layers)
     if f"{further.up}.weight" in tensors:
         raise CheckpointError("the tensors have more layers than the configuration")
+    state_names = {name for name, _ in backbone.named_parameters()}
+    if left_out := weights_left_out(set(tensors) - state_names, backbone):
+        raise CheckpointError(f"the encoder has no place for {left_out[0]}")
     # The tensors take the place of these parameters.
-    state = {name: tensors[name] for name, _ in backbone.named_parameters()}
+    state = {name: tensors[name] for name in state_names}
     backbone.load_state_dict(state, assign=True)
     return backbone
+
+
+def weights_left_out(names: Iterable[str], backbone: nn.Module) -> list[str]:
+    """Return, sorted, which of the names without a place are of weights inside the transformer.
+
+    Those of heads, of its own pooler and of buffers do not count.
+    """
+    parts = {name for name, _ in backbone.named_children()} - {"pooler"}
+    left_out = []
+    for name in sorted(names):
+        part, *_, last = name.split(".")
+        if part in parts and last not in _BUFFERS:
+            left_out.append(name)
+    return left_out
 
 
 def _empty_part(part: str, config: SimpleNamespace) -> nn.Module:

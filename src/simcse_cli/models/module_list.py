@@ -292,6 +292,12 @@ def _read_transformer(folder: Path) -> _Entries:
                 path,
                 f"modality_config takes {shown} for text, which is not supported; need {_FOR_TEXT}",
             )
+        if "message" in modality:
+            raise _refusal(
+                path,
+                "modality_config has message, so that texts go through the chat template, which is "
+                "not supported; need text alone",
+            )
         output = config.get("module_output_name") or "token_embeddings"
         if output != "token_embeddings":
             raise _refusal(

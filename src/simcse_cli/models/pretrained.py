@@ -20,7 +20,9 @@ from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.models.fast_load import weights_left_out
 from simcse_cli.models.record import entries_of
+from simcse_cli.progress import SILENT, Progress
 
 # Configuration keys that hold a dropout probability, over the architectures of transformers.
 _DROPOUT_KEYS = (
@@ -44,6 +46,10 @@ _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TEXT_PROCESSOR = "AutoTokenizer"
 """The ``processor_class`` of a model that reads text alone."""
+_BACKWARDS_ONLY = (
+    "whose tokens see only those before them; its vector is the state of the last token, a pooler "
+    "that this toolkit does not have"
+)
 _TAKE_AN_ENCODER = "take a text encoder, for example of the BERT, RoBERTa or MPNet family"
 
 
@@ -71,16 +77,20 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, set[str]]:
+def load_backbone(
+    folder: Path, *, dropout: float | None, progress: Progress = SILENT
+) -> tuple[nn.Module, set[str]]:
     """Return the transformer in float32, and the names of the weights that its files lack.
 
-    ``dropout`` is the probability for every dropout; None keeps those of the checkpoint.
+    ``dropout`` is the probability for every dropout; None keeps those of the checkpoint. The user
+    is warned of code and weights in the folder that the transformer leaves out.
     """
     # The configuration is refused or changed before the weights are read.
-    _refuse_own_code(folder)
+    own_code = _refuse_own_code(folder)
     with _as_checkpoint_error(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
         _require_encoder(folder, config)
+        _require_computed_positions(folder, config)
         if dropout is not None:
             for key in _DROPOUT_KEYS:
                 if isinstance(getattr(config, key, None), float | int):
@@ -101,13 +111,32 @@ def load_backbone(folder: Path, *, dropout: float | None) -> tuple[nn.Module, se
             f"{tuple(needed)}",
             hint="config.json and weights are of different models: take both from the same one",
         )
-    _refuse_more_layers(folder, backbone, info["unexpected_keys"])
+    prefix = f"{backbone.base_model_prefix}."
+    unused = {key.removeprefix(prefix) for key in info["unexpected_keys"]}
+    _refuse_more_layers(folder, backbone, unused)
     has_width = isinstance(getattr(config, "hidden_size", None), int)
     if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
             f"{folder}: {config.model_type} is no text encoder", hint=_TAKE_AN_ENCODER
         )
     _require_text_alone(folder, backbone)
+    if _is_causal(backbone):
+        raise CheckpointError(
+            f"{folder}: {config.model_type} is a causal model, {_BACKWARDS_ONLY}",
+            hint=_TAKE_AN_ENCODER,
+        )
+    # What the folder holds beyond this encoder.
+    if "AutoModel" in own_code:
+        progress.warn(
+            f"{folder / 'config.json'}: auto_map names code of the folder, which is not run; the "
+            f"model is computed as {config.model_type} of transformers"
+        )
+    if left_out := weights_left_out(unused, backbone):
+        noun = "weight has" if len(left_out) == 1 else "weights have"
+        progress.warn(
+            f"{folder}: {len(left_out):,} {noun} no place in {config.model_type} of transformers, "
+            f"so the vectors do not depend on them (first: {left_out[0]})"
+        )
     return backbone, set(info["missing_keys"])
 
 
@@ -118,8 +147,7 @@ def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> N
     a layer if layer 0 has a weight of the same name, apart from the number of the layer.
     """
     names = set(backbone.state_dict())
-    for key in sorted(unused):
-        name = key.removeprefix(f"{backbone.base_model_prefix}.")
+    for name in sorted(unused):
         if _LAYER_NUMBER.sub(".0.", name, count=1) in names:
             raise CheckpointError(
                 f"{folder}: config.json has no layer for the weights {name}",
@@ -183,15 +211,35 @@ def load_masked_lm(folder: Path) -> Any:
     return model.eval()
 
 
-def _refuse_own_code(folder: Path) -> None:
-    """Refuse an architecture that transformers does not know: it needs code from the folder."""
+def _refuse_own_code(folder: Path) -> dict[str, Any]:
+    """Refuse an architecture that transformers does not know: it needs code from the folder.
+
+    Return which classes the folder has code for, although transformers knows the architecture.
+    """
     config = read_json(folder / "config.json", dict[str, Any])
     kind = config.get("model_type")
-    if config.get("auto_map") and kind not in _transformers().CONFIG_MAPPING:
+    own_code = config.get("auto_map")
+    if own_code and kind not in _transformers().CONFIG_MAPPING:
         raise CheckpointError(
             f"{folder / 'config.json'}: model_type {kind!r} needs code from the folder "
             "(auto_map), which is not run",
             hint=f"this toolkit runs no code of models; {_TAKE_AN_ENCODER}",
+        )
+    return own_code if isinstance(own_code, dict) else {}
+
+
+def _require_computed_positions(folder: Path, config: Any) -> None:
+    """Refuse positions that the architecture of transformers does not compute, such as alibi."""
+    kind = getattr(config, "position_embedding_type", None)
+    default = type(config)()
+    # Configurations of rotary models do not read this entry either, but it tells nothing new there.
+    is_read = hasattr(default, "position_embedding_type")
+    is_rotary = hasattr(default, "rope_parameters")
+    if kind not in (None, "absolute") and not is_read and not is_rotary:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: position_embedding_type {kind!r} is not computed by "
+            f"{config.model_type} of transformers, need absolute",
+            hint=_TAKE_AN_ENCODER,
         )
 
 
@@ -214,10 +262,7 @@ def _require_encoder(folder: Path, config: Any) -> None:
     if sees_all:
         what = "a decoder whose tokens see each other, which this toolkit does not compute"
     else:
-        what = (
-            "a decoder, whose tokens see only those before them; its vector is the state of the "
-            "last token, a pooler that this toolkit does not have"
-        )
+        what = f"a decoder, {_BACKWARDS_ONLY}"
     raise CheckpointError(f"{folder}: {kind} is {what}", hint=_TAKE_AN_ENCODER)
 
 
@@ -235,6 +280,16 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
             f"({reason_of(error)})",
             hint=_TAKE_AN_ENCODER,
         ) from error
+
+
+def _is_causal(backbone: Any) -> bool:
+    """Tell whether the last sub-word of a text reads the first, but the first does not read it."""
+    states = _states(backbone, length=3)[0]
+    other_end = _states(backbone, length=3, changed=2)[0]
+    other_start = _states(backbone, length=3, changed=0)[0]
+    reads_ahead = not torch.equal(states[0], other_end[0])
+    reads_back = not torch.equal(states[2], other_start[2])
+    return reads_back and not reads_ahead
 
 
 def reads_padding(backbone: Any) -> bool:
@@ -263,15 +318,19 @@ def attend_as_configured(backbone: Any) -> None:
 
 
 @torch.inference_mode()
-def _states(backbone: Any, length: int, n_padded: int = 0) -> Tensor:
+def _states(backbone: Any, length: int, n_padded: int = 0, *, changed: int | None = None) -> Tensor:
     """Return the last states ``(1, length + n_padded, H)`` of a made-up text and its padding.
 
-    The text has ``length`` sub-words. This puts the model into evaluation mode.
+    The text has ``length`` sub-words; the one at the position ``changed`` is another one. This puts
+    the model into evaluation mode.
     """
     config = backbone.config
     # The ids start at 5, because most vocabularies begin with the special tokens. The remainder
     # keeps them inside a tiny vocabulary.
-    words = torch.arange(5, 5 + length) % max(1, int(getattr(config, "vocab_size", 5 + length)))
+    words = torch.arange(5, 5 + length)
+    if changed is not None:
+        words[changed] += 1
+    words %= max(1, int(getattr(config, "vocab_size", 6 + length)))
     padding = torch.full((n_padded,), int(getattr(config, "pad_token_id", None) or 0))
     mask = torch.cat([torch.ones(length), torch.zeros(n_padded)]).long()
     output = backbone.eval()(input_ids=torch.cat([words, padding])[None], attention_mask=mask[None])

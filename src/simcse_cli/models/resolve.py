@@ -46,6 +46,7 @@ _HUB_FILES = [
     "README.md",
     "*.json",
     "*.txt",
+    "*.jinja",
     "*.model",
     "model.safetensors",
     "model-*.safetensors",

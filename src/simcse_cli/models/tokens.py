@@ -48,6 +48,21 @@ def lower_case(tokenizer: Any) -> None:
         backend.normalizer = Normalizers([Lowercase(), *steps])
 
 
+def turn_off_dropout(tokenizer: Any) -> float | None:
+    """Let a tokenizer of byte pairs cut a text in the same way each time.
+
+    Return the share of merges that it left out at random before, or None if it left out none.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return None
+    model = tokenizer.backend_tokenizer.model
+    dropout: float | None = getattr(model, "dropout", None)
+    if not dropout:
+        return None
+    model.dropout = None
+    return dropout
+
+
 @dataclass
 class Tokens:
     """The tokenizer of a model.
