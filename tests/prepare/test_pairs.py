@@ -82,6 +82,17 @@ def test_pairs_with_a_score_are_asked_about_and_all_taken_if_named(tmp_path):
     assert list(pair_rows([tmp_path / "para-nmt-50m.txt"], given))[1] == ("a dog", "a cat")
 
 
+def test_two_classes_beside_a_hypothesis_are_asked_about(tmp_path):
+    for classes in ("01", "0", ["0", "1", "-1"]):
+        rows = "".join(f"A dog {i}.,An animal {i}.,{label}\n" for i, label in enumerate(classes))
+        (tmp_path / "a.csv").write_text(f"premise,hypothesis,label\n{rows}")
+        with pytest.raises(DataError, match="which rows are positives") as caught:
+            list(pair_rows([tmp_path / "a.csv"]))
+        assert "label=label --keep-label 0" in caught.value.hint
+    (tmp_path / "a.csv").write_text(f"premise,hypothesis,label\n{rows}A cow.,A hen.,2\n")
+    assert list(pair_rows([tmp_path / "a.csv"])) == [("A dog 0.", "An animal 0.")]
+
+
 def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
     monkeypatch.setattr(
         "sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\tA cat.\nA cow.\tA hen.\n"))

@@ -96,6 +96,11 @@ class ColumnFacts:
         return bool(self.values) and None not in map(to_number, self.values)
 
     @property
+    def are_two_classes(self) -> bool:
+        """Tell whether all values are 0 or 1, or -1 for no label."""
+        return self.are_numbers and set(map(to_number, self.values)) <= {-1, 0, 1}
+
+    @property
     def can_hold_scores(self) -> bool:
         """Tell whether the column may hold scores; only labels in words rule it out."""
         return self.are_numbers or self.kind is not Kind.LABEL

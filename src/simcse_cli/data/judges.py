@@ -94,7 +94,8 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     (positive,) = found["positive"]
     labels = _IS_PAIR | _IS_PAIR_OF.get(positive.name, {})
     are_known = labels.keys() >= set(map(str.lower, label.values))
-    if not are_known:
+    # Beside a hypothesis, 0 is an entailment in some sets of two classes, and none in others.
+    if not are_known or (positive.name == "hypothesis" and label.are_two_classes):
         raise _which_are_pairs(facts, label, found)
     # ``label.values`` leaves out missing labels, which mark no pairs.
     return replace(roles, labels=labels | _NO_LABELS)
@@ -161,7 +162,7 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     # Offer to keep the rows of one value, except for scores of more than two values.
     choices = []
     are_scores = are_numbers and judge.kind is not Kind.LABEL
-    if not are_scores or len(values) <= 2:
+    if not are_scores or len(values) <= 2 or judge.are_two_classes:
         for value in values[:_MOST_VALUES]:
             meaning = f"keep label {show.shorten(value, 20)}"
             choices.append(Choice({**_side_columns(found), "label": judge}, meaning, keeps=value))
