@@ -96,13 +96,20 @@ class ColumnFacts:
         return bool(self.values) and None not in map(to_number, self.values)
 
     @property
+    def are_nli_numbers(self) -> bool:
+        """Tell whether all values are 0, 1 or 2, or -1 for no label, as in NLI corpora."""
+        return self.are_numbers and set(map(to_number, self.values)) <= {-1, 0, 1, 2}
+
+    @property
     def are_two_classes(self) -> bool:
         """Tell whether all values are 0 or 1, or -1 for no label."""
-        return self.are_numbers and set(map(to_number, self.values)) <= {-1, 0, 1}
+        return self.are_nli_numbers and 2 not in map(to_number, self.values)
 
     @property
     def can_hold_scores(self) -> bool:
-        """Tell whether the column may hold scores; only labels in words rule it out."""
+        """Tell whether the column may hold scores; labels in words, ids and indexes do not."""
+        if self.kind is Kind.ID or names.is_index(self.name):
+            return False
         return self.are_numbers or self.kind is not Kind.LABEL
 
     @property

@@ -170,7 +170,8 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
 
     source = shlex.quote(facts.grid.source)
     others = []
-    if are_numbers:
+    (positive,) = found["positive"]
+    if are_numbers and not (positive.name == "hypothesis" and judge.are_nli_numbers):
         others.append(f"use the scores: simcse train --objective cosent --train-file {source}")
     elif _NLI_WORDS.issuperset(map(str.lower, values)):
         name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
@@ -185,7 +186,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
     content looks like scores comes before one whose content looks like labels. In this last step, a
     column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error.
+    that look alike are an error. Numbers that may be classes are an error in any step.
     """
     for role in ("score", "label"):
         if role in named:
@@ -193,16 +194,39 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
-            if column.are_numbers or (name in names.SCORES and column.can_hold_scores):
+            if name in names.SCORES and (column.are_numbers or column.kind is not Kind.LABEL):
                 return column
-    numbers = [column for column in free if column.are_numbers and not column.describes]
+            if column.are_numbers:
+                return _no_classes(column, found)
+    scores = [column for column in free if column.can_hold_scores]
+    numbers = [column for column in scores if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
         fitting = [column for column in numbers if column.kind is kind]
         if len(fitting) == 1:
-            return fitting[0]
+            return _no_classes(fitting[0], found)
         if fitting:
             raise _which_column("score", found, fitting)
-    raise _which_column("score", found, [column for column in free if column.can_hold_scores])
+    raise _which_column("score", found, scores)
+
+
+def _no_classes(column: ColumnFacts, found: Found) -> ColumnFacts:
+    """Return a column of scores; raise UndecidedError if its numbers may be the classes of NLI.
+
+    A column named label may hold 0 and 1 as scores, but not beside a hypothesis. A single row, such
+    as one that differs from the other rows of its file, tells nothing.
+    """
+    (right,) = found["right"]
+    is_binary = set(map(to_number, column.values)) <= {0, 1}
+    is_label = column.name in names.LABELS and not is_binary
+    is_single_row = len(column.texts) == 1
+    if not is_single_row and column.are_nli_numbers and (is_label or right.name == "hypothesis"):
+        values = ", ".join(sorted(column.values))
+        what = (
+            f"{column} holds {values}, which may be classes, need scores that rise with similarity"
+        )
+        choice = Choice({**_side_columns(found), "score": column}, "take them as scores")
+        raise UndecidedError(what, [choice])
+    return column
 
 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
