@@ -147,15 +147,16 @@ def _labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
 def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of pairs with classes, or of single texts with classes.
 
-    A table holds pairs if its columns have strong names for both sides or names that go together,
-    or if exactly two columns are texts.
+    A table holds pairs if its columns have strong names for both sides or names that go together.
+    Two columns of texts under other names may be a pair, or a title and its text.
     """
     fitting = facts.fitting(named.values())
     texts = [
         column for column in fitting if column.name_allows_texts and column.kind is not Kind.WORD
     ]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
-    if not has_sides and len(texts) != 2 and not couples(combinations(fitting, 2)):
+    are_pairs = has_sides or bool(couples(combinations(fitting, 2)))
+    if not are_pairs and len(texts) != 2:
         known_label = _label_if_known(facts, named)
         text = find_text(facts, facts.all_but([*named.values(), known_label]))
         return {"text": [text], "label": [find_label(facts, {"text": [text]}, named)]}
@@ -164,7 +165,8 @@ def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Fo
     found.pop("hard_negative", None)
     label = find_label(facts, found, named)
     # A topic may be of one text or of the pair; only the user can tell.
-    if has_sides and label.name in (*names.TOPICS, *names.DESCRIBING):
+    is_topic = label.name in (*names.TOPICS, *names.DESCRIBING)
+    if not are_pairs or (has_sides and is_topic):
         raise _text_or_pair(found, label)
     return found | {"label": [label]}
 
@@ -173,9 +175,10 @@ def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
     (left,), (right,) = (found[side] for side in Job.LABELLED.sides)
     choices = (
         Choice({"text": left, "label": label}, "texts"),
+        Choice({"text": right, "label": label}, "texts"),
         Choice({"left": left, "right": right, "label": label}, "pairs"),
     )
-    return UndecidedError(f"{label} may be of {left} or of the pair", choices)
+    return UndecidedError(f"{label} may be of {left}, of {right} or of the pair", choices)
 
 
 def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:
