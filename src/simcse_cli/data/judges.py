@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from simcse_cli.data import names, show
-from simcse_cli.data.facts import ColumnFacts, Facts, by_name
+from simcse_cli.data.facts import MOST_VALUES, ColumnFacts, Facts, by_name
 from simcse_cli.data.grid import SAMPLE_ROWS
 from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
@@ -37,7 +37,6 @@ _NLI_WORDS = frozenset(
     ["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"]
 )
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
-_MOST_VALUES = 5
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,14 @@ class Roles:
         columns: the places in the table, from 0, of the columns of each role.
         labels: whether each label marks a pair; empty if every row is a pair.
         keeps: the only labels whose rows the user keeps; empty if the user named none.
+        watched: the places of columns with one value in all of the first rows. With other values
+            in later rows, such a column may tell which rows are pairs.
     """
 
     columns: Mapping[str, tuple[int, ...]]
     labels: Mapping[str, bool] = field(default_factory=dict)
     keeps: frozenset[str] = frozenset()
+    watched: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, found: Found) -> "Roles":
@@ -85,7 +87,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
             return Roles.of(found)  # whoever names both sides, or a text, takes every row
         label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
-        return Roles.of(found)
+        return replace(Roles.of(found), watched=_watched(facts, found))
 
     # The user says which labels mark pairs, or all labels must have a known meaning.
     roles = Roles.of({**found, "label": [label]})
@@ -109,18 +111,49 @@ def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> Column
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
     if keeps_labels:
-        return _label_to_keep(judges, found) if label is None else label
+        if label is None:
+            label = _label_to_keep(judges or _later_judges(facts, found), found)
+        return label
     # If a column is named as hard negatives, every row is a triplet, so none is left out.
-    if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
+    if _has_named_negatives(facts, found):
         return None
     # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
-    are_named_pairs = {"anchor", "positive"} <= facts.names
-    if label is None and judges and not are_named_pairs:
+    if label is None and judges and not _are_named_pairs(facts):
         # Ask about the first usual name of a score, otherwise about the first column.
         by_usual_name = (by_name(judges, name) for name in names.SCORES)
         judge = next(chain.from_iterable(by_usual_name), judges[0])
         raise _which_are_pairs(facts, judge, found)
     return label
+
+
+def _has_named_negatives(facts: Facts, found: Found) -> bool:
+    return not set(facts.hard_negatives()).isdisjoint(found.get("hard_negative", ()))
+
+
+def _are_named_pairs(facts: Facts) -> bool:
+    return {"anchor", "positive"} <= facts.names
+
+
+def _watched(facts: Facts, found: Found) -> tuple[int, ...]:
+    """Return the places of the columns that may tell which rows are pairs after the first rows."""
+    is_whole = len(facts.grid.sample) < SAMPLE_ROWS
+    if is_whole or _has_named_negatives(facts, found) or _are_named_pairs(facts):
+        return ()
+    return tuple(column.at for column in _later_judges(facts, found))
+
+
+def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
+    return [column for column in _free(facts, found) if column.may_judge_later]
+
+
+def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
+    """Return the error for a watched column that has ``values``, the first in all first rows."""
+    found: Found = {}
+    for role, places in roles.columns.items():
+        found[role] = [facts.columns[place] for place in places]
+    what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
+    choices = _choices_of_pairs(facts.columns[at], found, values)
+    return UndecidedError(f"{what}; which rows are positives?", choices)
 
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
@@ -154,19 +187,15 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
     row_counts = []
-    for value, n_rows in counts.most_common(_MOST_VALUES):
+    for value, n_rows in counts.most_common(MOST_VALUES):
         row_counts.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
     # Offer to keep the rows of one value, except for scores of more than two values.
-    choices = []
     are_scores = are_numbers and judge.kind is not Kind.LABEL
-    if not are_scores or len(values) <= 2 or judge.are_two_classes:
-        for value in values[:_MOST_VALUES]:
-            meaning = f"keep label {show.shorten(value, 20)}"
-            choices.append(Choice({**_side_columns(found), "label": judge}, meaning, keeps=value))
-    choices.append(Choice(_side_columns(found), "take every row"))
+    kept = values if not are_scores or len(values) <= 2 or judge.are_two_classes else ()
+    choices = _choices_of_pairs(judge, found, kept[:MOST_VALUES])
 
     source = shlex.quote(facts.grid.source)
     others = []
@@ -177,6 +206,16 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
         name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
         others.append(f"make triplets: simcse prepare nli {source} -o {name}")
     return UndecidedError(f"{what}; which rows are positives?", choices, others)
+
+
+def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -> list[Choice]:
+    """Return the choices to keep the rows of one of some values, and to take every row."""
+    sides = _side_columns(found)
+    choices = []
+    for value in values:
+        meaning = f"keep label {show.shorten(value, 20)}"
+        choices.append(Choice({**sides, "label": judge}, meaning, keeps=value))
+    return [*choices, Choice(sides, "take every row")]
 
 
 # ------------------------------------------------------------------ scores and classes

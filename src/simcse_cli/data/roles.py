@@ -9,7 +9,14 @@ from simcse_cli.data.facts import ColumnFacts, Facts, by_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.judges import Roles, filter_pairs, find_label, find_nli_label, find_score
+from simcse_cli.data.judges import (
+    Roles,
+    ask_later,
+    filter_pairs,
+    find_label,
+    find_nli_label,
+    find_score,
+)
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
@@ -34,6 +41,14 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
         if not grid.sample:  # a header at most
             raise DataError(f"{grid.source} has no rows") from None
         raise question(facts, case) from None
+
+
+def judges_later(
+    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
+) -> DataError:
+    """Return the error for a watched column whose ``values`` seem to tell which rows are pairs."""
+    facts = Facts(grid, given)
+    return question(facts, ask_later(facts, roles, at, values))
 
 
 def _decide(facts: Facts, job: Job) -> Roles:
