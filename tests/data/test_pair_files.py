@@ -229,3 +229,17 @@ def test_ids_are_no_scores(tmp_path, name):
     with pytest.raises(DataError, match="no column looks like the score") as caught:
         list(iter_scored_pairs(path))
     assert caught.value.hint == "add a column of numbers named score"
+
+
+@pytest.mark.parametrize(
+    ("scores", "refused"), [("-1 4.5 0", True), ("-1 1 0.5", False), ("-1 4 -0.5", False)]
+)
+def test_the_score_minus_one_may_be_none(tmp_path, scores, refused):
+    rows = [f"A dog {i}.,A hen {i}.,{score}\n" for i, score in enumerate(scores.split())]
+    path = tmp_path / "a.csv"
+    path.write_text(f"sentence1,sentence2,score\n{''.join(rows)}")
+    if refused:
+        with pytest.raises(DataError, match=r"line 2: score -1 beside scores from 0 to 4\.5"):
+            list(iter_scored_pairs(path))
+    else:
+        assert len(list(iter_scored_pairs(path))) == 3

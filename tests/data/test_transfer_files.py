@@ -238,3 +238,30 @@ def test_names_of_a_pair_are_no_question(tmp_path):
     for names in ("premise,hypothesis", "text_a,text_b", "question1,question2", "s_1,s_2"):
         (tmp_path / "a.csv").write_text("\n".join([f"{names},label", *rows]))
         assert read_task_file(tmp_path / "a.csv").right
+
+
+class Lines(SilentProgress):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def info(self, message):
+        self.lines.append(message)
+
+
+def test_codes_for_no_label_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+
+    def classes_of(*labels):
+        rows = [f"Row {i} falls.,{labels[i % len(labels)]}" for i in range(24)]
+        path.write_text("\n".join(["sentence,label", *rows]))
+        lines = Lines()
+        return read_task_file(path, Given(told=Told(lines))).classes, lines.lines
+
+    with pytest.raises(DataError, match="8 rows have the label -, need a class"):
+        classes_of("0", "1", "-")
+    assert classes_of("+", "-") == (("+", "-"), [])
+    assert classes_of("1", "-1") == (("1", "-1"), [])
+    classes, (line,) = classes_of("0", "1", "-1")
+    assert set(classes) == {"0", "1", "-1"}
+    assert "8 rows have the class -1" in line
