@@ -56,6 +56,13 @@ def test_labels_of_two_classes_are_no_numbers_of_an_nli_corpus(tmp_path):
     assert [pair.label for pair in pairs][-2:] == [N, C]
 
 
+def test_words_of_scitail_and_xnli_are_labels(tmp_path):
+    rows = ["A man sleeps.,Somebody rests.,entails", "A dog runs.,It sleeps.,contradictory"] * 3
+    (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]))
+    (pairs,) = iter_nli(tmp_path / "a.csv")
+    assert [pair.label for pair in pairs] == [E, C] * 3
+
+
 def test_missing_texts_of_tables_are_empty(tmp_path):
     rows = ["A man sleeps.,Somebody rests.,entailment", "A dog runs.,nan,neutral"] * 3
     (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]))

@@ -18,7 +18,17 @@ from simcse_cli.data.sides import Found
 # whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters of ANLI)
 # and WikiAuto.
 _PAIRS = ("1", "1.0", "true", "entailment")
-_NO_PAIRS = ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", "")
+_NO_PAIRS = (
+    "0",
+    "0.0",
+    "false",
+    "neutral",
+    "contradiction",
+    "contradictory",
+    "not_entailment",
+    "-",
+    "",
+)
 _IS_PAIR = dict.fromkeys(_PAIRS, True) | dict.fromkeys(_NO_PAIRS, False)
 _IS_PAIR_OF = {
     "hypothesis": {
@@ -33,9 +43,9 @@ _IS_PAIR_OF = {
     "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
 }
 _NO_LABELS = dict.fromkeys(("nan", "none", "null", "na"), False)  # missing values
-_NLI_WORDS = frozenset(
-    ["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"]
-)
+_ENTAILMENTS = frozenset(("entailment", "entails", "e"))
+_CONTRADICTIONS = frozenset(("contradiction", "contradicts", "contradictory", "c"))
+_NLI_WORDS = _ENTAILMENTS | _CONTRADICTIONS | {"neutral", "n"}
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
 
 
@@ -202,10 +212,16 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     (positive,) = found["positive"]
     if are_numbers and not (positive.name == "hypothesis" and judge.are_nli_numbers):
         others.append(f"use the scores: simcse train --objective cosent --train-file {source}")
-    elif _NLI_WORDS.issuperset(map(str.lower, values)):
+    elif _make_triplets(values):
         name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
         others.append(f"make triplets: simcse prepare nli {source} -o {name}")
     return UndecidedError(f"{what}; which rows are positives?", choices, others)
+
+
+def _make_triplets(labels: Sequence[str]) -> bool:
+    """Tell whether labels are words of an NLI corpus that has positives and hard negatives."""
+    words = set(map(str.lower, labels))
+    return words <= _NLI_WORDS and bool(words & _ENTAILMENTS and words & _CONTRADICTIONS)
 
 
 def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -> list[Choice]:

@@ -72,8 +72,8 @@ WEAK_TEXTS = _folded_names(
 
 SCORES = _folded_names("score similarity similarity_score relatedness_score rating gold sim")
 LABELS = _folded_names(
-    "label gold_label labels class is_duplicate quality entailment_judgment alignment_label "
-    "category intent"
+    "label gold_label labels class is_duplicate quality entailment_judgment entailment_label "
+    "alignment_label category intent"
 )
 TOPICS = _folded_names("category intent class")
 """Names of labels that say what a text is about, and do not judge a pair."""

@@ -20,11 +20,14 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-# Words, the letters of ANLI, and the numbers of the Hub; None means that there is no label.
+# Words (also of SciTail and XNLI), the letters of ANLI, and the numbers of the Hub; None means that
+# there is no label.
 _LABELS: dict[str, Label | None] = {
-    **dict.fromkeys(("entailment", "e", "0"), Label.ENTAILMENT),
+    **dict.fromkeys(("entailment", "entails", "e", "0"), Label.ENTAILMENT),
     **dict.fromkeys(("neutral", "n", "1"), Label.NEUTRAL),
-    **dict.fromkeys(("contradiction", "c", "2"), Label.CONTRADICTION),
+    **dict.fromkeys(
+        ("contradiction", "contradicts", "contradictory", "c", "2"), Label.CONTRADICTION
+    ),
     **dict.fromkeys(("-", "", "-1", "hidden")),
 }
 NO_LABEL = "no_label"
