@@ -102,6 +102,18 @@ def test_triplets_are_offered_where_labels_allow_them(tmp_path, words):
     assert ("make triplets" in caught.value.hint) == (words == "entails contradicts")
 
 
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [("question,sentence,label", ["entailment", "not_entailment"]), ("sent1,sent2,points", "05")],
+)
+def test_a_pair_of_unclear_sides_is_offered_with_its_labels(tmp_path, header, values):
+    rows = "".join(f"How is dog {i}?,Dog {i} is well.,{values[i % 2]}\n" for i in range(8))
+    (tmp_path / "a.csv").write_text(f"{header}\n{rows}")
+    with pytest.raises(DataError, match="which rows are positives") as caught:
+        list(pair_rows([tmp_path / "a.csv"]))
+    assert f"label={header.split(',')[2]} --keep-label {values[0]}" in caught.value.hint
+
+
 def test_the_entailments_of_sick_are_pairs(tmp_path):
     rows = "".join(
         f"a dog {i}\tan animal\t{word}\n" for i, word in enumerate(["NEUTRAL", "ENTAILMENT"])

@@ -166,6 +166,19 @@ def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> Und
     return UndecidedError(f"{what}; which rows are positives?", choices)
 
 
+def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
+    """Return a question about the sides of a pair that also asks about the column that judges it.
+
+    Whoever names both sides takes every row, so the only possible pair is offered with the labels.
+    """
+    if len(case.choices) != 1:
+        return case
+    found: Found = {role: [column] for role, column in case.choices[0].columns.items()}
+    judges = [column for column in _free(facts, found) if column.is_judge]
+    judge = _usual_label(facts, found) or next(iter(judges), None)
+    return case if judge is None else _which_are_pairs(facts, judge, found)
+
+
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     """Return the free column whose name is usual for labels that say which rows are pairs."""
     free = _free(facts, found)

@@ -12,6 +12,7 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import (
     Roles,
     ask_later,
+    ask_with_labels,
     filter_pairs,
     find_label,
     find_nli_label,
@@ -55,7 +56,10 @@ def _decide(facts: Facts, job: Job) -> Roles:
     """Return the columns of a table for a job, or raise UndecidedError."""
     named = _named_columns(facts)
     if job is Job.ROWS:
-        found = find_sides(facts, job, named)
+        try:
+            found = find_sides(facts, job, named)
+        except UndecidedError as case:
+            raise ask_with_labels(facts, case) from case
         # All texts of a set are positives; in other tables, labels may tell which rows are pairs.
         if SET not in found:
             return filter_pairs(facts, found, named)
