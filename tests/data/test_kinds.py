@@ -69,6 +69,7 @@ def test_lists_are_read_in_both_spellings():
     assert list_items("[1, 2]") is None
     assert list_items("[sic] he said") is None
     assert is_missing(" NaN ")
+    assert is_missing("\\N")  # MySQL and PostgreSQL
     assert not is_missing("Nancy")
 
 

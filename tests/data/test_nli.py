@@ -45,6 +45,24 @@ def test_iter_nli_reads_the_published_layouts(tmp_path, name, content):
     assert [list(pairs) for pairs in iter_nli(tmp_path / name)] == [EXPECTED]
 
 
+def test_labels_of_two_classes_are_no_numbers_of_an_nli_corpus(tmp_path):
+    rows = "".join(f"A dog {i}.,A hen {i}.,{i % 2}\n" for i in range(300))
+    (tmp_path / "a.csv").write_text(f"sentence1,sentence2,label\n{rows}")
+    with pytest.raises(DataError, match="no label is 2, only 0 and 1") as caught:
+        list(*iter_nli(tmp_path / "a.csv"))
+    assert "--keep-label 1" in caught.value.hint
+    (tmp_path / "a.csv").write_text(f"sentence1,sentence2,label\n{rows}A cow.,A cat.,2\n")
+    (pairs,) = iter_nli(tmp_path / "a.csv")
+    assert [pair.label for pair in pairs][-2:] == [N, C]
+
+
+def test_words_of_scitail_and_xnli_are_labels(tmp_path):
+    rows = ["A man sleeps.,Somebody rests.,entails", "A dog runs.,It sleeps.,contradictory"] * 3
+    (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]))
+    (pairs,) = iter_nli(tmp_path / "a.csv")
+    assert [pair.label for pair in pairs] == [E, C] * 3
+
+
 def test_missing_texts_of_tables_are_empty(tmp_path):
     rows = ["A man sleeps.,Somebody rests.,entailment", "A dog runs.,nan,neutral"] * 3
     (tmp_path / "a.csv").write_text("\n".join(["premise,hypothesis,label", *rows]))

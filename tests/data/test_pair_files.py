@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simcse_cli.data.given import Given, Told, parse_columns
-from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, read_scored_pairs
+from simcse_cli.data.pair_files import SCORED_PAIR, iter_pairs, iter_scored_pairs, read_scored_pairs
 from simcse_cli.data.senteval import StsSubset, read_sts_task, stsb_pairs
 from simcse_cli.errors import DataError
 from simcse_cli.progress import SilentProgress
@@ -192,3 +192,54 @@ def test_positive_pairs_follow_the_scale():
     assert is_positive(np.array([4.0, 4.2, 5.0])).tolist() == [False, True, True]
     assert is_positive(np.array([0.8, 0.81, 0.1])).tolist() == [False, True, False]
     assert is_positive(np.array([80.0, 81.0, 6.0])).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels", "asks"),
+    [
+        ("premise,hypothesis,label", "012", True),
+        ("premise,hypothesis,label", "010", True),
+        ("sentence1,sentence2,label", "012", True),
+        ("sentence1,sentence2,label", ["0", "-1", "1"], True),
+        ("sentence1,sentence2,label", "010", False),
+        ("sentence1,sentence2,label", "015", False),
+        ("sentence1,sentence2,score", "012", False),
+    ],
+)
+def test_classes_are_no_scores(tmp_path, header, labels, asks):
+    rows = [f"A dog {i}.,An animal {i}.,{label}\n" for i, label in enumerate(labels)]
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n{''.join(rows)}")
+    named = Given(dict(zip(("left", "right", "score"), header.split(","), strict=True)))
+    scores = list(map(float, labels))
+    assert [score for *_, score in iter_scored_pairs(path, named)] == scores
+    if asks:
+        with pytest.raises(DataError, match="which may be classes") as caught:
+            list(iter_scored_pairs(path))
+        assert f"--columns left={header.split(',')[0]}," in caught.value.hint
+    else:
+        assert [score for *_, score in iter_scored_pairs(path)] == scores
+
+
+@pytest.mark.parametrize("name", ["test_id", "old_index", "id", "#1 ID"])
+def test_ids_are_no_scores(tmp_path, name):
+    rows = [f"{number},How far is {number}?,How long is {number}?\n" for number in (2, 7, 9, 12)]
+    path = tmp_path / "a.csv"
+    path.write_text(f"{name},question1,question2\n{''.join(rows)}")
+    with pytest.raises(DataError, match="no column looks like the score") as caught:
+        list(iter_scored_pairs(path))
+    assert caught.value.hint == "add a column of numbers named score"
+
+
+@pytest.mark.parametrize(
+    ("scores", "refused"), [("-1 4.5 0", True), ("-1 1 0.5", False), ("-1 4 -0.5", False)]
+)
+def test_the_score_minus_one_may_be_none(tmp_path, scores, refused):
+    rows = [f"A dog {i}.,A hen {i}.,{score}\n" for i, score in enumerate(scores.split())]
+    path = tmp_path / "a.csv"
+    path.write_text(f"sentence1,sentence2,score\n{''.join(rows)}")
+    if refused:
+        with pytest.raises(DataError, match=r"line 2: score -1 beside scores from 0 to 4\.5"):
+            list(iter_scored_pairs(path))
+    else:
+        assert len(list(iter_scored_pairs(path))) == 3

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from pyarrow import csv, parquet
 
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.names import POSITIONAL
@@ -274,3 +275,41 @@ def test_a_full_folder_of_temporary_files_is_named_with_its_variable():
     with pytest.raises(OutputError, match=r"cannot write .*: No space") as caught:
         PackedTexts.stored(texts())
     assert "export TMPDIR=" in caught.value.hint
+
+
+def sorted_rows(*values, name="is_match", n_rows=150):
+    rows = [f"A dog {i}.,An animal {i}.,{value}" for value in values for i in range(n_rows)]
+    return "\n".join([f"text_a,text_b,{name}", *rows])
+
+
+@pytest.mark.parametrize("values", ["10", "01", ["yes", "no"], ["match", "other"]])
+def test_a_label_that_changes_after_the_first_rows_is_asked_about(tmp_path, values):
+    path = tmp_path / "a.csv"
+    path.write_text(sorted_rows(*values))
+    with pytest.raises(DataError, match="column is_match judges the pairs") as caught:
+        read_training_rows(path, n_columns=2)
+    assert f"label=is_match --keep-label {values[0]}" in caught.value.hint
+    given = Given(keep_labels=(values[0],))
+    assert len(read_training_rows(path, given, n_columns=2)) == 150
+    columns = {"anchor": "text_a", "positive": "text_b"}
+    assert len(read_training_rows(path, Given(columns), n_columns=2)) == 300
+
+    table = csv.read_csv(path)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="column is_match judges the pairs"):
+        read_training_rows(tmp_path / "a.parquet", n_columns=2)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ("1", "is_match"),
+        (["one", "two"], "source"),
+        ([f"part {number}" for number in range(9)], "part"),
+        (["1", "", "1"], "is_match"),
+    ],
+)
+def test_a_column_that_does_not_judge_may_change_after_the_first_rows(tmp_path, values, name):
+    path = tmp_path / "a.csv"
+    path.write_text(sorted_rows(*values, name=name))
+    assert len(read_training_rows(path, n_columns=2)) == 150 * len(values)

@@ -215,3 +215,53 @@ def test_the_column_of_splits_is_no_unused_one(tmp_path):
     given = Given({"left": "A", "right": "B"}, told=Told(progress))
     read_task_file(tmp_path / "a.tsv", given)
     assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [("Class,Title,Description", "Class"), ("title,content,rating", "rating"), (None, "1")],
+)
+def test_a_title_and_its_text_may_be_no_pair(tmp_path, header, label):
+    texts = ["Rain falls.", "The hall is open today.", "All trains are late now."]
+    rows = [f"{i % 4},{texts[i % 3]},Row {i}: {texts[i % 2]}" for i in range(24)]
+    if label == "rating":
+        rows = [",".join([*row.split(",")[1:], row[0]]) for row in rows]
+    (tmp_path / "a.csv").write_text("\n".join([*filter(None, [header]), *rows]))
+    with pytest.raises(DataError, match="or of the pair") as caught:
+        read_task_file(tmp_path / "a.csv")
+    assert caught.value.hint.count("text=") == 2
+    assert "left=" in caught.value.hint
+
+
+def test_names_of_a_pair_are_no_question(tmp_path):
+    rows = [f"Rain falls {i}.,It is wet {i}.,{i % 2}" for i in range(24)]
+    for names in ("premise,hypothesis", "text_a,text_b", "question1,question2", "s_1,s_2"):
+        (tmp_path / "a.csv").write_text("\n".join([f"{names},label", *rows]))
+        assert read_task_file(tmp_path / "a.csv").right
+
+
+class Lines(SilentProgress):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def info(self, message):
+        self.lines.append(message)
+
+
+def test_codes_for_no_label_are_named(tmp_path):
+    path = tmp_path / "a.csv"
+
+    def classes_of(*labels):
+        rows = [f"Row {i} falls.,{labels[i % len(labels)]}" for i in range(24)]
+        path.write_text("\n".join(["sentence,label", *rows]))
+        lines = Lines()
+        return read_task_file(path, Given(told=Told(lines))).classes, lines.lines
+
+    with pytest.raises(DataError, match="8 rows have the label -, need a class"):
+        classes_of("0", "1", "-")
+    assert classes_of("+", "-") == (("+", "-"), [])
+    assert classes_of("1", "-1") == (("1", "-1"), [])
+    classes, (line,) = classes_of("0", "1", "-1")
+    assert set(classes) == {"0", "1", "-1"}
+    assert "8 rows have the class -1" in line

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from simcse_cli.data.nli import Label, NliPair, iter_nli
+from simcse_cli.errors import DataError
 from simcse_cli.prepare.nli import NliCounts, choose, nli_rows, prepare_nli
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
@@ -162,3 +163,10 @@ def test_choose_is_uniform_over_keys_and_fixed_by_seed_and_key():
 
 def test_choose_draws_what_earlier_versions_drew():
     assert [choose("abcdefgh", seed=42, key=str(i)) for i in range(12)] == list("gfdaabehfccg")
+
+
+def test_premises_without_both_labels_are_the_reason():
+    pairs = [NliPair("p", "h", Label.ENTAILMENT), NliPair("q", "i", Label.CONTRADICTION)]
+    with pytest.raises(DataError, match="2 premises, 2 of them without both") as caught:
+        list(nli_rows([pairs], seed=0, counts=NliCounts()))
+    assert "--hard-negative none" in caught.value.hint

@@ -82,6 +82,46 @@ def test_pairs_with_a_score_are_asked_about_and_all_taken_if_named(tmp_path):
     assert list(pair_rows([tmp_path / "para-nmt-50m.txt"], given))[1] == ("a dog", "a cat")
 
 
+def test_two_classes_beside_a_hypothesis_are_asked_about(tmp_path):
+    for classes in ("01", "0", ["0", "1", "-1"]):
+        rows = "".join(f"A dog {i}.,An animal {i}.,{label}\n" for i, label in enumerate(classes))
+        (tmp_path / "a.csv").write_text(f"premise,hypothesis,label\n{rows}")
+        with pytest.raises(DataError, match="which rows are positives") as caught:
+            list(pair_rows([tmp_path / "a.csv"]))
+        assert "label=label --keep-label 0" in caught.value.hint
+    (tmp_path / "a.csv").write_text(f"premise,hypothesis,label\n{rows}A cow.,A hen.,2\n")
+    assert list(pair_rows([tmp_path / "a.csv"])) == [("A dog 0.", "An animal 0.")]
+
+
+@pytest.mark.parametrize("words", ["entails neutral", "entails contradicts"])
+def test_triplets_are_offered_where_labels_allow_them(tmp_path, words):
+    rows = "".join(f"A dog {i}.,An animal {i}.,{words.split()[i % 2]}\n" for i in range(8))
+    (tmp_path / "a.csv").write_text(rows)
+    with pytest.raises(DataError, match="which rows are positives") as caught:
+        list(pair_rows([tmp_path / "a.csv"]))
+    assert ("make triplets" in caught.value.hint) == (words == "entails contradicts")
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [("question,sentence,label", ["entailment", "not_entailment"]), ("sent1,sent2,points", "05")],
+)
+def test_a_pair_of_unclear_sides_is_offered_with_its_labels(tmp_path, header, values):
+    rows = "".join(f"How is dog {i}?,Dog {i} is well.,{values[i % 2]}\n" for i in range(8))
+    (tmp_path / "a.csv").write_text(f"{header}\n{rows}")
+    with pytest.raises(DataError, match="which rows are positives") as caught:
+        list(pair_rows([tmp_path / "a.csv"]))
+    assert f"label={header.split(',')[2]} --keep-label {values[0]}" in caught.value.hint
+
+
+def test_the_entailments_of_sick_are_pairs(tmp_path):
+    rows = "".join(
+        f"a dog {i}\tan animal\t{word}\n" for i, word in enumerate(["NEUTRAL", "ENTAILMENT"])
+    )
+    (tmp_path / "a.tsv").write_text(f"sentence_A\tsentence_B\tentailment_label\n{rows}")
+    assert list(pair_rows([tmp_path / "a.tsv"])) == [("a dog 1", "an animal")]
+
+
 def test_pairs_can_come_from_standard_input_and_captions_cannot(monkeypatch):
     monkeypatch.setattr(
         "sys.stdin", io.TextIOWrapper(io.BytesIO(b"A dog.\tA cat.\nA cow.\tA hen.\n"))

@@ -9,7 +9,7 @@ from simcse_cli.data.grid import Grid
 from simcse_cli.data.kinds import Kind, is_judgement, is_missing, to_number
 from simcse_cli.data.names import fold
 
-_MOST_VALUES = 5  # different words of a column that may judge pairs
+MOST_VALUES = 5  # different words of a column that may judge pairs
 _MOST_CLASSES = 20
 _LONGEST_TYPED = 40
 
@@ -89,15 +89,34 @@ class ColumnFacts:
             return self.kind is Kind.SCORE
         # Labels need two values, unless there is only one row.
         is_single_row = len(self.texts) == 1
-        return len(self.values) <= _MOST_VALUES and (len(self.values) > 1 or is_single_row)
+        return len(self.values) <= MOST_VALUES and (len(self.values) > 1 or is_single_row)
+
+    @property
+    def may_judge_later(self) -> bool:
+        """Tell whether the column has one value in the first rows, and may judge later ones."""
+        if self.describes or self.name in names.TOPICS:
+            return False
+        return self.kind is Kind.LABEL and len(self.values) == 1
 
     @property
     def are_numbers(self) -> bool:
         return bool(self.values) and None not in map(to_number, self.values)
 
     @property
+    def are_nli_numbers(self) -> bool:
+        """Tell whether all values are 0, 1 or 2, or -1 for no label, as in NLI corpora."""
+        return self.are_numbers and set(map(to_number, self.values)) <= {-1, 0, 1, 2}
+
+    @property
+    def are_two_classes(self) -> bool:
+        """Tell whether all values are 0 or 1, or -1 for no label."""
+        return self.are_nli_numbers and 2 not in map(to_number, self.values)
+
+    @property
     def can_hold_scores(self) -> bool:
-        """Tell whether the column may hold scores; only labels in words rule it out."""
+        """Tell whether the column may hold scores; labels in words, ids and indexes do not."""
+        if self.kind is Kind.ID or names.is_index(self.name):
+            return False
         return self.are_numbers or self.kind is not Kind.LABEL
 
     @property

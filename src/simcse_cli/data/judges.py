@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from simcse_cli.data import names, show
-from simcse_cli.data.facts import ColumnFacts, Facts, by_name
+from simcse_cli.data.facts import MOST_VALUES, ColumnFacts, Facts, by_name
 from simcse_cli.data.grid import SAMPLE_ROWS
 from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
@@ -18,7 +18,17 @@ from simcse_cli.data.sides import Found
 # whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters of ANLI)
 # and WikiAuto.
 _PAIRS = ("1", "1.0", "true", "entailment")
-_NO_PAIRS = ("0", "0.0", "false", "neutral", "contradiction", "not_entailment", "-", "")
+_NO_PAIRS = (
+    "0",
+    "0.0",
+    "false",
+    "neutral",
+    "contradiction",
+    "contradictory",
+    "not_entailment",
+    "-",
+    "",
+)
 _IS_PAIR = dict.fromkeys(_PAIRS, True) | dict.fromkeys(_NO_PAIRS, False)
 _IS_PAIR_OF = {
     "hypothesis": {
@@ -33,11 +43,10 @@ _IS_PAIR_OF = {
     "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
 }
 _NO_LABELS = dict.fromkeys(("nan", "none", "null", "na"), False)  # missing values
-_NLI_WORDS = frozenset(
-    ["entailment", "neutral", "contradiction", "entails", "contradicts", "e", "n", "c"]
-)
+_ENTAILMENTS = frozenset(("entailment", "entails", "e"))
+_CONTRADICTIONS = frozenset(("contradiction", "contradicts", "contradictory", "c"))
+_NLI_WORDS = _ENTAILMENTS | _CONTRADICTIONS | {"neutral", "n"}
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
-_MOST_VALUES = 5
 
 
 @dataclass(frozen=True)
@@ -48,11 +57,14 @@ class Roles:
         columns: the places in the table, from 0, of the columns of each role.
         labels: whether each label marks a pair; empty if every row is a pair.
         keeps: the only labels whose rows the user keeps; empty if the user named none.
+        watched: the places of columns with one value in all of the first rows. With other values
+            in later rows, such a column may tell which rows are pairs.
     """
 
     columns: Mapping[str, tuple[int, ...]]
     labels: Mapping[str, bool] = field(default_factory=dict)
     keeps: frozenset[str] = frozenset()
+    watched: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, found: Found) -> "Roles":
@@ -85,7 +97,7 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
             return Roles.of(found)  # whoever names both sides, or a text, takes every row
         label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
-        return Roles.of(found)
+        return replace(Roles.of(found), watched=_watched(facts, found))
 
     # The user says which labels mark pairs, or all labels must have a known meaning.
     roles = Roles.of({**found, "label": [label]})
@@ -94,7 +106,8 @@ def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -
     (positive,) = found["positive"]
     labels = _IS_PAIR | _IS_PAIR_OF.get(positive.name, {})
     are_known = labels.keys() >= set(map(str.lower, label.values))
-    if not are_known:
+    # Beside a hypothesis, 0 is an entailment in some sets of two classes, and none in others.
+    if not are_known or (positive.name == "hypothesis" and label.are_two_classes):
         raise _which_are_pairs(facts, label, found)
     # ``label.values`` leaves out missing labels, which mark no pairs.
     return replace(roles, labels=labels | _NO_LABELS)
@@ -108,18 +121,62 @@ def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> Column
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
     if keeps_labels:
-        return _label_to_keep(judges, found) if label is None else label
+        if label is None:
+            label = _label_to_keep(judges or _later_judges(facts, found), found)
+        return label
     # If a column is named as hard negatives, every row is a triplet, so none is left out.
-    if set(facts.hard_negatives()) & set(found.get("hard_negative", ())):
+    if _has_named_negatives(facts, found):
         return None
     # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
-    are_named_pairs = {"anchor", "positive"} <= facts.names
-    if label is None and judges and not are_named_pairs:
+    if label is None and judges and not _are_named_pairs(facts):
         # Ask about the first usual name of a score, otherwise about the first column.
         by_usual_name = (by_name(judges, name) for name in names.SCORES)
         judge = next(chain.from_iterable(by_usual_name), judges[0])
         raise _which_are_pairs(facts, judge, found)
     return label
+
+
+def _has_named_negatives(facts: Facts, found: Found) -> bool:
+    return not set(facts.hard_negatives()).isdisjoint(found.get("hard_negative", ()))
+
+
+def _are_named_pairs(facts: Facts) -> bool:
+    return {"anchor", "positive"} <= facts.names
+
+
+def _watched(facts: Facts, found: Found) -> tuple[int, ...]:
+    """Return the places of the columns that may tell which rows are pairs after the first rows."""
+    is_whole = len(facts.grid.sample) < SAMPLE_ROWS
+    if is_whole or _has_named_negatives(facts, found) or _are_named_pairs(facts):
+        return ()
+    return tuple(column.at for column in _later_judges(facts, found))
+
+
+def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
+    return [column for column in _free(facts, found) if column.may_judge_later]
+
+
+def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
+    """Return the error for a watched column that has ``values``, the first in all first rows."""
+    found: Found = {}
+    for role, places in roles.columns.items():
+        found[role] = [facts.columns[place] for place in places]
+    what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
+    choices = _choices_of_pairs(facts.columns[at], found, values)
+    return UndecidedError(f"{what}; which rows are positives?", choices)
+
+
+def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
+    """Return a question about the sides of a pair that also asks about the column that judges it.
+
+    Whoever names both sides takes every row, so the only possible pair is offered with the labels.
+    """
+    if len(case.choices) != 1:
+        return case
+    found: Found = {role: [column] for role, column in case.choices[0].columns.items()}
+    judges = [column for column in _free(facts, found) if column.is_judge]
+    judge = _usual_label(facts, found) or next(iter(judges), None)
+    return case if judge is None else _which_are_pairs(facts, judge, found)
 
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
@@ -153,28 +210,41 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
     row_counts = []
-    for value, n_rows in counts.most_common(_MOST_VALUES):
+    for value, n_rows in counts.most_common(MOST_VALUES):
         row_counts.append(f"{n_rows:,} rows {show.shorten(value, 20) or 'empty'}")
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
     # Offer to keep the rows of one value, except for scores of more than two values.
-    choices = []
     are_scores = are_numbers and judge.kind is not Kind.LABEL
-    if not are_scores or len(values) <= 2:
-        for value in values[:_MOST_VALUES]:
-            meaning = f"keep label {show.shorten(value, 20)}"
-            choices.append(Choice({**_side_columns(found), "label": judge}, meaning, keeps=value))
-    choices.append(Choice(_side_columns(found), "take every row"))
+    kept = values if not are_scores or len(values) <= 2 or judge.are_two_classes else ()
+    choices = _choices_of_pairs(judge, found, kept[:MOST_VALUES])
 
     source = shlex.quote(facts.grid.source)
     others = []
-    if are_numbers:
+    (positive,) = found["positive"]
+    if are_numbers and not (positive.name == "hypothesis" and judge.are_nli_numbers):
         others.append(f"use the scores: simcse train --objective cosent --train-file {source}")
-    elif _NLI_WORDS.issuperset(map(str.lower, values)):
+    elif _make_triplets(values):
         name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
         others.append(f"make triplets: simcse prepare nli {source} -o {name}")
     return UndecidedError(f"{what}; which rows are positives?", choices, others)
+
+
+def _make_triplets(labels: Sequence[str]) -> bool:
+    """Tell whether labels are words of an NLI corpus that has positives and hard negatives."""
+    words = set(map(str.lower, labels))
+    return words <= _NLI_WORDS and bool(words & _ENTAILMENTS and words & _CONTRADICTIONS)
+
+
+def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -> list[Choice]:
+    """Return the choices to keep the rows of one of some values, and to take every row."""
+    sides = _side_columns(found)
+    choices = []
+    for value in values:
+        meaning = f"keep label {show.shorten(value, 20)}"
+        choices.append(Choice({**sides, "label": judge}, meaning, keeps=value))
+    return [*choices, Choice(sides, "take every row")]
 
 
 # ------------------------------------------------------------------ scores and classes
@@ -184,7 +254,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
     content looks like scores comes before one whose content looks like labels. In this last step, a
     column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error.
+    that look alike are an error. Numbers that may be classes are an error in any step.
     """
     for role in ("score", "label"):
         if role in named:
@@ -192,16 +262,39 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
-            if column.are_numbers or (name in names.SCORES and column.can_hold_scores):
+            if name in names.SCORES and (column.are_numbers or column.kind is not Kind.LABEL):
                 return column
-    numbers = [column for column in free if column.are_numbers and not column.describes]
+            if column.are_numbers:
+                return _no_classes(column, found)
+    scores = [column for column in free if column.can_hold_scores]
+    numbers = [column for column in scores if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
         fitting = [column for column in numbers if column.kind is kind]
         if len(fitting) == 1:
-            return fitting[0]
+            return _no_classes(fitting[0], found)
         if fitting:
             raise _which_column("score", found, fitting)
-    raise _which_column("score", found, [column for column in free if column.can_hold_scores])
+    raise _which_column("score", found, scores)
+
+
+def _no_classes(column: ColumnFacts, found: Found) -> ColumnFacts:
+    """Return a column of scores; raise UndecidedError if its numbers may be the classes of NLI.
+
+    A column named label may hold 0 and 1 as scores, but not beside a hypothesis. A single row, such
+    as one that differs from the other rows of its file, tells nothing.
+    """
+    (right,) = found["right"]
+    is_binary = set(map(to_number, column.values)) <= {0, 1}
+    is_label = column.name in names.LABELS and not is_binary
+    is_single_row = len(column.texts) == 1
+    if not is_single_row and column.are_nli_numbers and (is_label or right.name == "hypothesis"):
+        values = ", ".join(sorted(column.values))
+        what = (
+            f"{column} holds {values}, which may be classes, need scores that rise with similarity"
+        )
+        choice = Choice({**_side_columns(found), "score": column}, "take them as scores")
+        raise UndecidedError(what, [choice])
+    return column
 
 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:

@@ -27,7 +27,9 @@ class Kind(StrEnum):
     TEXT = "text"
 
 
-MISSING = frozenset(("", "nan", "NaN", "None", "NULL", "null", "NA", "N/A", "n/a", "<NA>", "#N/A"))
+MISSING = frozenset(
+    ("", "nan", "NaN", "None", "NULL", "null", "\\N", "NA", "N/A", "n/a", "<NA>", "#N/A")
+)
 """Cells without a value, as spreadsheets, databases and pandas write them in tables."""
 
 _END_MARKS = ".?!。？！؟…।"

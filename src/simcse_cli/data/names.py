@@ -72,8 +72,8 @@ WEAK_TEXTS = _folded_names(
 
 SCORES = _folded_names("score similarity similarity_score relatedness_score rating gold sim")
 LABELS = _folded_names(
-    "label gold_label labels class is_duplicate quality entailment_judgment alignment_label "
-    "category intent"
+    "label gold_label labels class is_duplicate quality entailment_judgment entailment_label "
+    "alignment_label category intent"
 )
 TOPICS = _folded_names("category intent class")
 """Names of labels that say what a text is about, and do not judge a pair."""
@@ -96,6 +96,7 @@ _KNOWN = frozenset(_OTHERS).union(
     *STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS, DESCRIBING
 )
 _NUMBER = re.compile(r"[_ -]?\d+$")
+_INDEX = re.compile(r"(^|[\W_]|^pair|^q)(id|ids|idx|index)_?\d*$")
 # What may differ between the two names of a couple, at the end or at the start.
 _ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"x", "y"}, {"left", "right"})
 _AT_END = re.compile(r"(?P<end>left|right|[abxy]|\d)$")
@@ -133,6 +134,16 @@ def is_hard_negative(name: str) -> bool:
     """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
+
+
+def is_index(name: str) -> bool:
+    """Tell whether a name is that of row numbers or ids.
+
+    Example:
+        >>> is_index("old_index"), is_index("#1 ID"), is_index("pair_ID"), is_index("valid")
+        (True, True, True, False)
+    """
+    return _INDEX.search(fold(name)) is not None
 
 
 def are_couple(first: str, second: str) -> bool:

@@ -1,3 +1,4 @@
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,11 +20,14 @@ class Label(StrEnum):
     CONTRADICTION = "contradiction"
 
 
-# Words, the letters of ANLI, and the numbers of the Hub; None means that there is no label.
+# Words (also of SciTail and XNLI), the letters of ANLI, and the numbers of the Hub; None means that
+# there is no label.
 _LABELS: dict[str, Label | None] = {
-    **dict.fromkeys(("entailment", "e", "0"), Label.ENTAILMENT),
+    **dict.fromkeys(("entailment", "entails", "e", "0"), Label.ENTAILMENT),
     **dict.fromkeys(("neutral", "n", "1"), Label.NEUTRAL),
-    **dict.fromkeys(("contradiction", "c", "2"), Label.CONTRADICTION),
+    **dict.fromkeys(
+        ("contradiction", "contradicts", "contradictory", "c", "2"), Label.CONTRADICTION
+    ),
     **dict.fromkeys(("-", "", "-1", "hidden")),
 }
 NO_LABEL = "no_label"
@@ -56,9 +60,25 @@ def iter_nli(source: InputPath, given: Given = NOTHING_GIVEN) -> Iterator[Iterat
 
 
 def _iter_table(table: Table) -> Iterator[NliPair]:
+    """Yield the pairs of a table; raise DataError at its end if its labels are 0 and 1 only."""
+    seen: set[str] = set()
     for number, (premise, hypothesis, label) in table.rows(*NLI_ROLES):
         texts = (table.text_of(premise), table.text_of(hypothesis))
-        yield _pair(table.place(number), *texts, cell_text(label))
+        text = cell_text(label)
+        pair = _pair(table.place(number), *texts, text)
+        if pair.label is not None:
+            seen.add(text.strip())
+        yield pair
+    # Without a 2, a 0 may be an entailment or none: sets of two classes have both.
+    if seen and seen <= {"0", "1"}:
+        source = shlex.quote(table.name)
+        output = shlex.quote(f"{Path(table.name).stem}-pairs.csv")
+        raise DataError(
+            f"{table.name}: no label is 2, only {' and '.join(sorted(seen))}, "
+            "need three classes (0, 1, 2) or words such as entailment",
+            hint=f"keep the pairs of one label: "
+            f"simcse prepare pairs {source} --keep-label {max(seen)} -o {output}",
+        )
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:

@@ -109,6 +109,8 @@ def iter_scored_pairs(
     Rows with a blank score are left out, and their number is told to the user.
     """
     n_pairs = n_blank = 0
+    scores = set[float]()
+    missing_place = ""  # the first row with the score -1
     spellings = _Spellings()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
@@ -125,6 +127,9 @@ def iter_scored_pairs(
             hint = _score_hint(score, given)
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         spellings.add(place, score)
+        scores.add(value)
+        if value == -1 and not missing_place:
+            missing_place = place
         n_pairs += 1
         left, right = map(one_line, texts)
         yield left, right, value
@@ -132,6 +137,14 @@ def iter_scored_pairs(
     # A file without any score is no file of pairs.
     if not n_pairs:
         raise DataError(f"{source_name(source)} holds no pair with a score")
+    # On a scale with negative scores, -1 is hardly the only one, unless 1 is the highest.
+    others = scores - {-1}
+    if missing_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
+        raise DataError(
+            f"{missing_place}: score -1 beside scores from {min(others):g} to {max(others):g}, "
+            "need an empty cell where there is no score",
+            hint="leave these cells empty, or add 1 to all scores if -1 is one",
+        )
     if n_blank:
         rows = "1 row has" if n_blank == 1 else f"{n_blank:,} rows have"
         given.told.info(f"{source_name(source)}: {rows} no score, not annotated, and left out")

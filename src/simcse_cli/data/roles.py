@@ -9,7 +9,15 @@ from simcse_cli.data.facts import ColumnFacts, Facts, by_name
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.judges import Roles, filter_pairs, find_label, find_nli_label, find_score
+from simcse_cli.data.judges import (
+    Roles,
+    ask_later,
+    ask_with_labels,
+    filter_pairs,
+    find_label,
+    find_nli_label,
+    find_score,
+)
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
@@ -36,11 +44,22 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
         raise question(facts, case) from None
 
 
+def judges_later(
+    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
+) -> DataError:
+    """Return the error for a watched column whose ``values`` seem to tell which rows are pairs."""
+    facts = Facts(grid, given)
+    return question(facts, ask_later(facts, roles, at, values))
+
+
 def _decide(facts: Facts, job: Job) -> Roles:
     """Return the columns of a table for a job, or raise UndecidedError."""
     named = _named_columns(facts)
     if job is Job.ROWS:
-        found = find_sides(facts, job, named)
+        try:
+            found = find_sides(facts, job, named)
+        except UndecidedError as case:
+            raise ask_with_labels(facts, case) from case
         # All texts of a set are positives; in other tables, labels may tell which rows are pairs.
         if SET not in found:
             return filter_pairs(facts, found, named)
@@ -147,15 +166,16 @@ def _labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
 def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
     """Return the columns of pairs with classes, or of single texts with classes.
 
-    A table holds pairs if its columns have strong names for both sides or names that go together,
-    or if exactly two columns are texts.
+    A table holds pairs if its columns have strong names for both sides or names that go together.
+    Two columns of texts under other names may be a pair, or a title and its text.
     """
     fitting = facts.fitting(named.values())
     texts = [
         column for column in fitting if column.name_allows_texts and column.kind is not Kind.WORD
     ]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
-    if not has_sides and len(texts) != 2 and not couples(combinations(fitting, 2)):
+    are_pairs = has_sides or bool(couples(combinations(fitting, 2)))
+    if not are_pairs and len(texts) != 2:
         known_label = _label_if_known(facts, named)
         text = find_text(facts, facts.all_but([*named.values(), known_label]))
         return {"text": [text], "label": [find_label(facts, {"text": [text]}, named)]}
@@ -164,7 +184,8 @@ def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Fo
     found.pop("hard_negative", None)
     label = find_label(facts, found, named)
     # A topic may be of one text or of the pair; only the user can tell.
-    if has_sides and label.name in (*names.TOPICS, *names.DESCRIBING):
+    is_topic = label.name in (*names.TOPICS, *names.DESCRIBING)
+    if not are_pairs or (has_sides and is_topic):
         raise _text_or_pair(found, label)
     return found | {"label": [label]}
 
@@ -173,9 +194,10 @@ def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
     (left,), (right,) = (found[side] for side in Job.LABELLED.sides)
     choices = (
         Choice({"text": left, "label": label}, "texts"),
+        Choice({"text": right, "label": label}, "texts"),
         Choice({"left": left, "right": right, "label": label}, "pairs"),
     )
-    return UndecidedError(f"{label} may be of {left} or of the pair", choices)
+    return UndecidedError(f"{label} may be of {left}, of {right} or of the pair", choices)
 
 
 def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:

@@ -236,7 +236,10 @@ class _Sides:
         wanted = "two are needed"
         if self.job is Job.ROWS:
             wanted = "a pair has two and a triplet three"
-        return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
+        what = f"{len(texts)} columns hold texts, {wanted}"
+        if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
+            what = f"{_listed(texts)}: which one is the {self.left}?"
+        return UndecidedError(what, choices)
 
     def _too_few_texts(self) -> UndecidedError:
         """Return the error for a table with fewer than two columns that look like texts."""

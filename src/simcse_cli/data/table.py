@@ -6,23 +6,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, cycle, islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from simcse_cli.data import formats
 from simcse_cli.data.delimited import open_delimited
+from simcse_cli.data.facts import MOST_VALUES
 from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import Roles
-from simcse_cli.data.kinds import MISSING, Kind, cell_text, list_items
+from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_judgement, is_missing, list_items
 from simcse_cli.data.names import fold, is_usual
-from simcse_cli.data.roles import decide, told_line
+from simcse_cli.data.roles import decide, judges_later, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line
 from simcse_cli.errors import DataError
 
 _BATCH_ROWS = 64
+_Row = TypeVar("_Row", bound=Sequence[Any] | dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -220,14 +222,42 @@ class Table:
         if self._rows_are_taken:
             grid = self._read().grid
         self._rows_are_taken = True
+        if self.reading.roles.watched:
+            grid.rows = self._watched(grid.rows)
         return grid.pick(places, start, choose_columns, may_lack=may_lack)
 
     def _parquet_cells(
         self, names: Sequence[str], start: int
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        rows = formats.parquet_rows(self._source, names, start)
-        for number, row in enumerate(rows, start=start + 1):
+        watched = self.reading.grid.names_at(self.reading.roles.watched)
+        rows = formats.parquet_rows(self._source, (*names, *watched), start)
+        numbered = enumerate(rows, start=start + 1)
+        for number, row in self._watched(numbered) if watched else numbered:
             yield number, tuple(map(row.get, names))
+
+    def _watched(self, rows: Iterator[tuple[int, _Row]]) -> Iterator[tuple[int, _Row]]:
+        """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
+
+        That is a column of numbers or words for yes and no with a second value, or one of at most
+        five words in all rows.
+        """
+        grid, roles = self.reading.grid, self.reading.roles
+        values_at: dict[int, list[str]] = {at: [] for at in roles.watched}
+        for number, row in rows:
+            for at, values in list(values_at.items()):
+                cell = row.get(grid.names[at]) if isinstance(row, dict) else row[at]
+                value = cell_text(cell).strip()
+                if value in values or is_missing(value):
+                    continue
+                values.append(value)
+                if len(values) > 1 and is_judgement(values):
+                    raise judges_later(grid, self._given, roles, at, values)
+                if len(values) > MOST_VALUES:
+                    del values_at[at]
+            yield number, row
+        for at, values in values_at.items():
+            if len(values) > 1:
+                raise judges_later(grid, self._given, roles, at, values)
 
     def place(self, number: int) -> str:
         return self.reading.grid.place(number)

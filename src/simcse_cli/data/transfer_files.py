@@ -9,6 +9,7 @@ are part of the published sets and are kept.
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,7 +149,14 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
         )
 
     # A class is the rank of its label: numbers first, then words.
-    labels = {label for rows in rows_of_part.values() for *_, label in rows}
+    labels = Counter(label for rows in rows_of_part.values() for *_, label in rows)
+    if labels["-"] and not labels["+"]:  # SNLI's sign for no label
+        what = f"{path}: {labels['-']:,} rows have the label -, need a class"
+        raise DataError(what, hint="fill it in, or take these rows out")
+    if labels["-1"] and labels["0"]:
+        given.told.info(
+            f"{path}: {labels['-1']:,} rows have the class -1; if it means no label, take them out"
+        )
     classes = tuple(sorted(labels, key=_rank_of_label))
     if len(classes) < 2:
         raise DataError(f"{path}: every label is {classes[0]}, need two or more")

@@ -14,6 +14,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.nli import NLI_ROLES, NO_LABEL, Label, NliPair, iter_nli
 from simcse_cli.data.writers import Row
+from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
@@ -86,6 +87,12 @@ def nli_rows(
         for pair in pairs:
             if pair.label in positive_labels:
                 yield pair.premise, pair.hypothesis
+    if counts.n_premises and counts.n_without_partner == counts.n_premises:
+        has_positives = any(counts.labels[label] for label in positive_labels)
+        raise DataError(
+            f"no premise has a positive and a hard negative: {counts.summary()}",
+            hint="write the positives alone: --hard-negative none" if has_positives else None,
+        )
 
 
 def _triplets(

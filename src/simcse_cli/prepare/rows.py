@@ -1,5 +1,6 @@
 """Lint, clean, filter and sample the rows of a corpus, and write them with a manifest."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
@@ -131,7 +132,7 @@ class RowWriter:
             # Without any row, not even a header may go to standard output.
             first = list(islice(kept, 1))
             if not first:
-                raise _no_row(result.counts)
+                raise _no_row(result.counts, inputs)
             with open_rows(output, columns, manifest) as write:
                 for row in chain(first, kept):
                     write(row)
@@ -184,10 +185,11 @@ def shared_settings(options: RowOptions) -> dict[str, Any]:
     return shared
 
 
-def _no_row(counts: filters.RowCounts) -> DataError:
+def _no_row(counts: filters.RowCounts, inputs: Sequence[str]) -> DataError:
     """Return the error for an input of which no row is left."""
     if not counts.read:
-        return DataError("the input gives no row", hint="look at it with simcse prepare lint")
+        command = shlex.join(["simcse", "prepare", "lint", *map(str, inputs[:1])])
+        return DataError("the input gives no row", hint=f"look at it: {command}")
     reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
     what = f"no row is left of {counts.read:,} (dropped: {', '.join(reasons)})"
     return DataError(what, hint="check the input and the filter options")
