@@ -8,13 +8,15 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1. Only a relevance above
-0 counts. A judged document that the corpus lacks counts as one that is not found, as in trec_eval;
-the sentences of a group only say which sentences of the corpus belong together. In a table with
-``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1, and then each judged id
+has to be one. Only a relevance above 0 counts. A judged document that the corpus lacks counts as
+one that is not found, as in trec_eval; the sentences of a group only say which sentences of the
+corpus belong together. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is
+part of its text.
 """
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,10 +46,11 @@ A relevant document that the corpus lacks has a row after its last one.
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
+_ROW_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _SHOWN_IDS = 3  # in a message
 _ID_HINT = (
-    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`), or "
-    "of --id-column, else row numbers"
+    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`)"
+    "{option}, else row numbers"
 )
 
 
@@ -56,13 +59,15 @@ class NumberedTexts:
     """Sentences with their rows, which are counted from 1, and their ids.
 
     If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
-    has ``given_rows``. ``source`` is their place in messages, ``id_column`` the column of the
-    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids.
+    has ``given_rows`` and ``n_in_file``, the number of all. ``source`` is their place in messages,
+    ``id_column`` the column of the ids, and ``unused`` the columns that hold no texts, if none of
+    them is read for ids.
     """
 
     sentences: Sequence[str]
     given_ids: Sequence[str] | None = None
     given_rows: Sequence[int] | None = None
+    n_in_file: int | None = field(default=None, compare=False)
     source: str = field(default="the queries", compare=False)
     id_column: str | None = field(default=None, compare=False)
     unused: Sequence[str] = field(default=(), compare=False)
@@ -79,6 +84,10 @@ class NumberedTexts:
             return self.given_ids
         return list(map(str, self.rows))
 
+    @property
+    def last_row(self) -> int:
+        return len(self.sentences) if self.n_in_file is None else self.n_in_file
+
     def select(self, positions: Sequence[int]) -> "NumberedTexts":
         """Return the sentences at these positions, from 0, with the rows and ids they have."""
         ids = None
@@ -86,7 +95,13 @@ class NumberedTexts:
             ids = [self.given_ids[position] for position in positions]
         sentences = [self.sentences[position] for position in positions]
         rows = [self.rows[position] for position in positions]
-        return replace(self, sentences=sentences, given_ids=ids, given_rows=rows)
+        return replace(
+            self,
+            sentences=sentences,
+            given_ids=ids,
+            given_rows=rows,
+            n_in_file=self.last_row,
+        )
 
 
 def read_texts(
@@ -158,10 +173,13 @@ def read_relevance(
     queries: NumberedTexts,
     corpus: NumberedTexts,
     progress: Progress = SILENT,
+    *,
+    id_option: str | None = None,
 ) -> list[Relevance]:
     """Return the rows that are relevant to each query, which may be none.
 
     Documents that the corpus lacks, and queries that have no scores, are counted for the user.
+    ``id_option`` is the option of the command that names the column of ids, if there is one.
     """
     judgements: list[_Judgement] = []
     for line_no, line in enumerate(iter_lines(path), start=1):
@@ -182,7 +200,7 @@ def read_relevance(
         relevant = _by_group(judgements, queries, corpus)
     else:
         _skip_header(judgements)
-        relevant = _by_id(path, judgements, queries, corpus, progress)
+        relevant = _by_id(path, judgements, queries, corpus, progress, id_option)
     if not any(relevant):
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
@@ -228,16 +246,22 @@ def _by_id(
     queries: NumberedTexts,
     corpus: NumberedTexts,
     progress: Progress,
+    id_option: str | None,
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
-    _tell_row_numbers(queries, corpus, progress)
-    corpus_rows = _positions(corpus)
+    _tell_row_numbers(queries, corpus, progress, id_option)
+    corpus_rows = _positions(corpus, id_option)
     n_corpus = len(corpus_rows)
-    relevant: dict[str, Relevance] = {identifier: {} for identifier in _positions(queries)}
+    query_rows = _positions(queries, id_option)
+    relevant: dict[str, Relevance] = {identifier: {} for identifier in query_rows}
     judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
-    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source)
     documents = dict.fromkeys(cells[-2] for _, cells in judgements)
-    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source)
+    hint = _ID_HINT.format(option=f", or of {id_option}" if id_option else "")
+    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source, hint)
+    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source, hint)
+    for line_no, (query, *_, document, _) in judgements:
+        _require_row(f"{path}, line {line_no}: query", query, queries, hint)
+        _require_row(f"{path}, line {line_no}: document", document, corpus, hint)
     seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
@@ -271,22 +295,27 @@ def _by_id(
     return [relevant[identifier] for identifier in queries.ids]
 
 
-def _positions(texts: NumberedTexts) -> dict[str, int]:
+def _positions(texts: NumberedTexts, id_option: str | None) -> dict[str, int]:
     """Return the position of each id, from 0; raise DataError if two texts have the same id."""
     positions: dict[str, int] = {}
     for position, identifier in enumerate(texts.ids):
         first = positions.setdefault(identifier, position)
         if first != position:
             rows = sorted((texts.rows[first], texts.rows[position]))
+            hint = "give each row an id of its own"
+            if id_option:
+                hint += f", or name another column: {id_option} COLUMN"
             raise DataError(
                 f"{texts.source}: rows {rows[0]:,} and {rows[1]:,} have the id {identifier!r}, "
                 "need ids that differ",
-                hint="give each row an id of its own, or name another column: --id-column COLUMN",
+                hint=hint,
             )
     return positions
 
 
-def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: Progress) -> None:
+def _tell_row_numbers(
+    queries: NumberedTexts, corpus: NumberedTexts, progress: Progress, id_option: str | None
+) -> None:
     """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
     # A sample of the corpus has the source of the corpus.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
@@ -295,21 +324,31 @@ def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: P
         line = f"{source}: the ids of the judgements are taken for its row numbers, from 1"
         if texts.unused:
             columns = ", ".join(texts.unused)
-            progress.warn(
-                f"{line}; if one of its columns has the ids ({columns}), name it with --id-column "
-                "or call it id"
-            )
+            fix = f"name it with {id_option} or call it id" if id_option else "call it id in row 1"
+            progress.warn(f"{line}; if one of its columns has the ids ({columns}), {fix}")
         else:
             progress.info(line)
 
 
 def _require_known(
-    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str
+    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str, hint: str
 ) -> None:
     """Raise DataError, which begins with ``what``, if no judged id is one of the ``known`` ids."""
     if known.keys().isdisjoint(judged):
         raise DataError(
-            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=_ID_HINT
+            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=hint
+        )
+
+
+def _require_row(what: str, identifier: str, texts: NumberedTexts, hint: str) -> None:
+    """Raise DataError, which begins with ``what``, if ids are row numbers and this is none."""
+    if texts.given_ids is not None:
+        return
+    if not _ROW_NUMBER.fullmatch(identifier) or int(identifier) > texts.last_row:
+        raise DataError(
+            f"{what} {identifier!r} is no row of {texts.source}, need a row number from 1 to "
+            f"{texts.last_row:,}",
+            hint=hint,
         )
 
 
