@@ -7,6 +7,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.ids import QUERY_NAMES
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
+from simcse_cli.settings.tables import TableOptions
 
 CORPUS = NumberedTexts(["a dog", "a hound", "a cat"], ["d1", "d2", "d3"])
 QUERIES = NumberedTexts(["a dog", "a tiger"], ["q1", "q2"])
@@ -168,11 +169,14 @@ def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
 
 def test_texts_of_beir_hold_their_title(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
-        '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", '
-        '"text": "A cat."}\n'
+        '{"_id": "d9", "title": "Dogs", "text": "They bark.", "year": 2001}\n'
+        '{"_id": "d7", "title": "", "text": "A cat.", "year": 2004}\n'
     )
     found = NumberedTexts(["Dogs They bark.", "A cat."], ["d9", "d7"])
-    assert read_texts(tmp_path / "corpus.jsonl") == found
+    told = Told()
+    given = Given.of(TableOptions(), progress=told).of_texts(None, None, "_id")
+    assert read_texts(tmp_path / "corpus.jsonl", given) == found
+    assert told.lines == [f"{tmp_path / 'corpus.jsonl'}: text = title + text; not used: year"]
     assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == [
         "They bark.",
         "A cat.",

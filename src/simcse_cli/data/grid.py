@@ -59,6 +59,11 @@ class Grid:
         """Tell whether the rows have named values, as in JSON, parquet and Hub datasets."""
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
 
+    @property
+    def has_titles(self) -> bool:
+        """Tell whether the columns are those of a BEIR corpus, where a title belongs to a text."""
+        return {"_id", "title", "text"} <= set(self.names)
+
     @cached_property
     def columns(self) -> list[list[Any]]:
         """The cells of the first rows, by column, without cells that a row of JSON lacks."""

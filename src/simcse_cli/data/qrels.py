@@ -119,6 +119,7 @@ def read_texts(
     ``id_column`` is read as if none was given.
     """
     files = FileSet.find(str(source), given)
+    given = replace(given, joins_titles=True)
     tables = [Table(file, Job.TEXTS, given) for file in files.files]
     first = tables[0]
     name = first.name if len(tables) == 1 else files.source
@@ -138,17 +139,10 @@ def read_texts(
         texts = chain.from_iterable(table.texts() for table in tables)
         return NumberedTexts(PackedTexts.of(texts), source=name, unused=unused)
 
-    # BEIR has titles, which are part of the texts.
-    beside = [id_name]
-    if not (given.columns or given.template) and {"_id", "title", "text"} <= set(columns):
-        beside.append("title")
     ids = []
     sentences = []
-    rows = chain.from_iterable(table.texts_with(*beside) for table in tables)
-    for text, (row_id, *title) in rows:
+    for text, (row_id,) in chain.from_iterable(table.texts_with(id_name) for table in tables):
         ids.append(cell_text(row_id))
-        if title:
-            text = f"{cell_text(title[0])} {text}".strip()
         sentences.append(text)
     if is_named:
         require_unique(lambda: ids, name, id_name)

@@ -251,7 +251,7 @@ class Table:
         if not reading.grid.names:
             return
 
-        # A table has one column of texts, or several that a template joins; the others follow.
+        # A table has one column of texts, or several that are joined; the others follow.
         role = "text" if reading.has("text") else "anchor"
         names = reading.grid.names_at(reading.places(role))
         n_names = len(names)
@@ -259,11 +259,11 @@ class Table:
         template = self._given.template
         for number, cells in self.rows(role, start=start, beside=beside):
             cell = cells[0]
-            if template is not None:
+            if n_names > 1 or template is not None:
                 parts: list[str] = []
                 for name, part in zip(names, cells[:n_names], strict=True):
                     parts.append(self._text(part, name, number))
-                text = template.fill(parts)
+                text = " ".join(parts).strip() if template is None else template.fill(parts)
             elif isinstance(cell, str):
                 text = "" if cell in missing else cell
             else:
