@@ -64,6 +64,39 @@ def test_a_row_with_other_columns_is_no_question(tmp_path):
     assert "the columns of the first" in caught.value.hint
 
 
+def dpr(anchor, positives, negatives):
+    sides = ([{"title": "T", "text": text} for text in texts] for texts in (positives, negatives))
+    return dict(zip(("question", "positive_ctxs", "negs"), (anchor, *sides), strict=True))
+
+
+@pytest.mark.parametrize("first", [["N1.", "N2."], ["N1."], []])
+def test_a_row_whose_list_is_shorter_has_an_empty_cell(tmp_path, first):
+    rows = [
+        dpr("How?", ["So."], first),
+        dpr("Why?", ["Thus."], ["N3.", "N4."]),
+        dpr("When?", [], ["N5.", "N6."]),
+        dpr("Who?", ["He."], []) | {"negs": None},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "anchor=question,positive=positive_ctxs.0.text"
+    given = Given(parse_columns(text, POSITIONAL))
+    read = read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
+    assert list(read.rows) == [("How?", "So."), ("Why?", "Thus."), ("Who?", "He.")]
+    assert read.n_dropped == 1
+    given = Given(parse_columns(f"{text},hard_negative=negs.1.text", POSITIONAL))
+    read = read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
+    assert ("Why?", "Thus.", "N4.") in list(read.rows)
+    assert len(list(read.rows)) == (2 if len(first) == 2 else 1)
+
+
+def test_an_item_without_the_field_of_row_1_is_an_error(tmp_path):
+    rows = [dpr("How?", ["So."], []), dpr("Why?", ["Thus."], []) | {"positive_ctxs": [{"a": "b"}]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = Given(parse_columns("anchor=question,positive=positive_ctxs.0.text", POSITIONAL))
+    with pytest.raises(DataError, match=r"line 2: no column positive_ctxs\.0\.text"):
+        read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
+
+
 def test_split_documents_breaks_at_blank_lines():
     lines = ["", "a ", "b", "", "  ", "c", ""]
     assert split_documents(lines) == [["a", "b"], ["c"]]

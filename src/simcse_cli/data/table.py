@@ -118,6 +118,7 @@ class Table:
             grid = formats.OPENERS[self.form](self._source, self._given)
         if not grid.names:
             return TableReading(grid, Roles({}))
+        grid.reach(self._given.columns.values())
         return TableReading(grid, decide(grid, self._job, self._given))
 
     def _tell(self, reading: TableReading) -> None:
