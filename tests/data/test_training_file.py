@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from helpers import Told
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.given import Told as GivenTold
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.training_file import (
@@ -62,6 +64,37 @@ def test_a_row_with_other_columns_is_no_question(tmp_path):
         read_training_rows(tmp_path / "a.jsonl", n_columns=2)
     assert "--columns" not in caught.value.hint
     assert "the columns of the first" in caught.value.hint
+
+
+def written(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_third_column_that_is_taken_for_hard_negatives_is_told(tmp_path):
+    path = written(
+        tmp_path / "a.tsv", [(f"Who is {n}?", f"It is {n}.", f"{n}?") for n in "abc" * 4]
+    )
+    told = Told()
+    given = Given(roles=POSITIONAL, header=False, told=GivenTold(told))
+    assert read_training_rows(path, given, n_columns=2).columns == POSITIONAL
+    line = "anchor = column 1, positive = column 2, hard_negative = column 3"
+    assert told.lines == [f"{path}: {line}"]
+
+
+@pytest.mark.parametrize("third", ["CC-BY 2.0 by user {}.", "It is not the {0:.1} of {0:.1}."])
+def test_a_third_column_that_repeats_itself_is_asked_about(tmp_path, third):
+    names = [f"{'ab'[n % 2]}{n}" for n in range(12)]
+    rows = [(f"Who is {name} now?", f"So {name} is it.", third.format(name)) for name in names]
+    path = written(tmp_path / "a.tsv", rows)
+    given = Given(roles=POSITIONAL, header=False)
+    with pytest.raises(DataError, match="texts of column 3 repeat each other") as caught:
+        read_training_rows(path, given, n_columns=2)
+    assert "--columns anchor=1,positive=2,hard_negative=3" in caught.value.hint
+    assert "--columns anchor=1,positive=2\n" in caught.value.hint
+    # As many rows of one premise have openings in common in all columns.
+    written(path, [(third.format(name), *row[1:]) for name, row in zip(names, rows, strict=True)])
+    assert read_training_rows(path, given, n_columns=2).columns == POSITIONAL
 
 
 def dpr(anchor, positives, negatives):

@@ -130,8 +130,11 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
-        # Unused columns may mean a wrong choice, but not in the known layout of a published set.
-        if has_unused and not reading.grid.is_published:
+        # Unused columns may mean a wrong choice, but not in the known layout of a published set. So
+        # may a third column that is taken for hard negatives by its place alone.
+        is_named = reading.grid.is_named or "hard_negative" in self._given.columns
+        is_by_place = reading.has("hard_negative") and not is_named
+        if is_by_place or (has_unused and not reading.grid.is_published):
             told.info(line)
         else:
             told.detail(line)
