@@ -14,6 +14,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.nli import NLI_ROLES, NO_LABEL, Label, NliPair, iter_nli
 from simcse_cli.data.writers import Row
+from simcse_cli.errors import DataError
 from simcse_cli.prepare.options import NliOptions
 from simcse_cli.prepare.rows import RowWriter
 from simcse_cli.settings.choices import HardNegativeLabel, PositiveLabel
@@ -29,7 +30,21 @@ def prepare_nli(inputs: Sequence[str], options: NliOptions, writer: RowWriter) -
     corpora = chain.from_iterable(iter_nli(source, given) for source in sources)
     rows = nli_rows(corpora, seed=options.seed, counts=counts, **kinds)
     columns = POSITIONAL[:2] if options.hard_negative is HardNegativeLabel.NONE else POSITIONAL
+    rows = _require_partners(rows, counts)
     writer.write("nli", rows, columns, inputs=sources, settings=kinds, corpus=counts)
+
+
+def _require_partners(rows: Iterator[Row], counts: "NliCounts") -> Iterator[Row]:
+    """Yield the rows; raise DataError if there are premises, but none gives a row."""
+    has_row = False
+    for row in rows:
+        has_row = True
+        yield row
+    if counts.n_premises and not has_row:
+        raise DataError(
+            f"no premise has both hypotheses that a row needs: {counts.summary()}",
+            hint="to write pairs without hard negatives, add --hard-negative none",
+        )
 
 
 @dataclass
