@@ -122,6 +122,14 @@ def test_a_row_whose_list_is_shorter_has_an_empty_cell(tmp_path, first):
     assert len(list(read.rows)) == (2 if len(first) == 2 else 1)
 
 
+def test_an_object_is_not_offered_as_a_text(tmp_path):
+    rows = [{"_id": f"q{n}", "text": f"What is {n}?", "metadata": {}} for n in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="no two columns look like texts") as caught:
+        read_training_rows(tmp_path / "a.jsonl", Given(roles=POSITIONAL), n_columns=2)
+    assert "metadata" not in caught.value.hint
+
+
 def test_an_item_without_the_field_of_row_1_is_an_error(tmp_path):
     rows = [dpr("How?", ["So."], []), dpr("Why?", ["Thus."], []) | {"positive_ctxs": [{"a": "b"}]}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
