@@ -497,6 +497,21 @@ def test_a_length_beyond_that_of_the_model_is_told(encode, length, is_told):
     assert told is is_told
 
 
+def test_the_search_that_follows_reads_a_beir_corpus_without_titles(
+    invoke, tiny_model_dir, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    rows = ({"_id": f"d{i}", "title": f"About {i}", "text": f"Text {i}."} for i in range(6))
+    Path("corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = invoke("encode", "corpus.jsonl", "-o", "v.npy", "-m", tiny_model_dir)
+    assert "corpus.jsonl: text = text; not used: _id, title" in done.stderr
+    assert "next: simcse analyze search corpus.jsonl --column text --model" in done.stderr
+    done = invoke(
+        "encode", "corpus.jsonl", "--text", "{title} {text}", "-o", "w.npy", "-m", tiny_model_dir
+    )
+    assert "next: simcse analyze search corpus.jsonl --text '{title} {text}'" in done.stderr
+
+
 def test_a_file_whose_name_begins_with_a_dash(invoke, tiny_model_dir, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("-dash.txt").write_text("A cat.\nA dog.\n")

@@ -44,6 +44,32 @@ def test_lines_are_cut_into_cells(content, rows):
     assert rows_of(content) == rows
 
 
+@pytest.mark.parametrize(("separator", "given"), [("\t", None), (" ", " "), (";", None)])
+def test_the_numbers_of_rows_that_r_writes_have_no_name_in_the_header(separator, given):
+    lines = [['"s1"', '"s2"', '"score"']]
+    lines += [[f"{n}", f'"A {n}, dog."', f'"B {n}, cat."', f"{n}.5"] for n in range(3, 9)]
+    text = "".join(separator.join(cells) + "\n" for cells in lines)
+    grid = grid_of(text, separator=given)
+    assert (grid.names, grid.is_named) == (("column1", "s1", "s2", "score"), True)
+    assert rows_of(text, separator=given)[0] == ("3", "A 3, dog.", "B 3, cat.", "3.5")
+    with pytest.raises(DataError, match="4 cells below 3 columns"):
+        rows_of(text, False, given or separator)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id,text\n" + "".join(f"{n},Well,it is {n}.\n" for n in range(9)),
+        "s1,s2\n" + "".join(f"{n % 3},Well,it is {n}.\n" for n in range(9)),
+        "s1,s2\n" + "".join(f"So {n},Well,it is {n}.\n" for n in range(9)),
+        "s1,s2\n" + "".join(f"{n},Well,it is {n}.\n" for n in range(3)),
+    ],
+)
+def test_other_rows_that_are_wider_than_the_header_are_refused(text):
+    with pytest.raises(DataError, match="3 cells below 2 columns"):
+        rows_of(text)
+
+
 @pytest.mark.parametrize(
     ("line", "separator"),
     [

@@ -166,6 +166,23 @@ def test_files_of_senteval_are_read_as_the_protocol_reads_them(shared_data):
     assert describe_set("SICKRelatedness", "test", 4927, None) == PUBLISHED
 
 
+def test_files_of_an_sts_year_need_scores_only_where_they_are_read(tmp_path):
+    path = tmp_path / "STS.input.headlines.txt"
+    path.write_text("a  b\tc\tsource\nx\ty\n\td\n")
+    left_out = []
+    pairs = iter_pairs(path, left_out=lambda: left_out.append(1))
+    assert list(pairs) == [("a b", "c"), ("x", "y")]
+    assert len(left_out) == 1
+
+    path.write_text("a  b\tc\tsource\nx\ty\n")
+    (tmp_path / "STS.gs.headlines.txt").write_text("3\n\n")
+    progress = SilentProgress()
+    lines = []
+    progress.info = lines.append
+    assert read_scored_pairs(path, Given(told=Told(progress))).left == ["a b"]
+    assert lines == [f"{path}: 1 row has no score, not annotated, and left out"]
+
+
 def test_digests_of_the_published_and_the_demo_sets_are_known(shared_data, tmp_path):
     from simcse_cli.data.demo import build_demo_corpus, write_demo_corpus
     from simcse_cli.data.demo_grammar import DemoSizes

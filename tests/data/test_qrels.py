@@ -7,6 +7,7 @@ from simcse_cli.data.given import Given
 from simcse_cli.data.ids import QUERY_NAMES
 from simcse_cli.data.qrels import NumberedTexts, read_relevance, read_texts
 from simcse_cli.errors import DataError
+from simcse_cli.settings.tables import TableOptions
 
 CORPUS = NumberedTexts(["a dog", "a hound", "a cat"], ["d1", "d2", "d3"])
 QUERIES = NumberedTexts(["a dog", "a tiger"], ["q1", "q2"])
@@ -109,17 +110,47 @@ def test_row_numbers_in_place_of_ids_are_told(tmp_path):
     qrels = write(tmp_path, "1 1 1\n2 2 1\n")
     queries, corpus = read_texts(tmp_path / "q.csv"), read_texts(tmp_path / "c.txt")
     told = Told()
-    read_relevance(qrels, queries.select([0, 1]), corpus, told)
+    read_relevance(qrels, queries.select([0, 1]), corpus, told, id_option="--id-column")
     line = "the ids of the judgements are taken for its row numbers, from 1"
     assert told.lines == [f"{tmp_path / 'c.txt'}: {line}"]
     assert told.warnings == [
         f"{tmp_path / 'q.csv'}: {line}; if one of its columns has the ids (nr), name it with "
         "--id-column or call it id"
     ]
+    without_option = Told()
+    read_relevance(qrels, queries, corpus, without_option)
+    assert without_option.warnings == [
+        f"{tmp_path / 'q.csv'}: {line}; if one of its columns has the ids (nr), call it id in row 1"
+    ]
     named = read_texts(tmp_path / "q.csv", id_column="nr")
     again = Told()
     read_relevance(qrels, named, read_texts(tmp_path / "q.csv", id_column="nr"), again)
     assert (named.ids, again.lines, again.warnings) == (["2", "1"], [], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1 0 1", "line 2: document '0' is no row of c.txt, need a row number from 1 to 3"),
+        ("1 4 1", "line 2: document '4' is no row"),
+        (f"1 {'9' * 5000} 1", "line 2: document '999"),
+        ("1 d2 1", "line 2: document 'd2' is no row"),
+        ("01 1 1", "line 2: query '01' is no row of q.txt, need a row number from 1"),
+    ],
+)
+def test_a_judged_id_is_a_row_number_where_rows_have_no_ids(tmp_path, line, message):
+    queries = NumberedTexts(["a dog", "a tiger"], source="q.txt")
+    corpus = NumberedTexts(CORPUS.sentences, source="c.txt")
+    # A query that is not searched may be judged if the file has it.
+    qrels = write(tmp_path, "1 3 1\n2 1 1\n")
+    assert read_relevance(qrels, queries.select([1]), corpus) == [{0: 1}]
+    write(tmp_path, f"1 3 1\n{line}\n")
+    with pytest.raises(DataError, match=message) as caught:
+        read_relevance(qrels, queries.select([0]), corpus)
+    assert caught.value.hint.endswith("`query_id`), else row numbers")
+    with pytest.raises(DataError, match=message) as caught:
+        read_relevance(qrels, queries, corpus, id_option="--id-column")
+    assert caught.value.hint.endswith("or of --id-column, else row numbers")
 
 
 @pytest.mark.parametrize(
@@ -138,11 +169,14 @@ def test_relevance_names_the_line_it_cannot_read(tmp_path, text, message):
 
 def test_texts_of_beir_hold_their_title(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
-        '{"_id": "d9", "title": "Dogs", "text": "They bark."}\n{"_id": "d7", "title": "", '
-        '"text": "A cat."}\n'
+        '{"_id": "d9", "title": "Dogs", "text": "They bark.", "year": 2001}\n'
+        '{"_id": "d7", "title": "", "text": "A cat.", "year": 2004}\n'
     )
     found = NumberedTexts(["Dogs They bark.", "A cat."], ["d9", "d7"])
-    assert read_texts(tmp_path / "corpus.jsonl") == found
+    told = Told()
+    given = Given.of(TableOptions(), progress=told).of_texts(None, None, "_id")
+    assert read_texts(tmp_path / "corpus.jsonl", given) == found
+    assert told.lines == [f"{tmp_path / 'corpus.jsonl'}: text = title + text; not used: year"]
     assert read_texts(tmp_path / "corpus.jsonl", Given().of_texts("text")).sentences == [
         "They bark.",
         "A cat.",

@@ -3,7 +3,9 @@ import json
 import pytest
 from pyarrow import csv, parquet
 
+from helpers import Told
 from simcse_cli.data.given import Given, parse_columns
+from simcse_cli.data.given import Told as GivenTold
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.packed_texts import PackedTexts
 from simcse_cli.data.training_file import (
@@ -63,6 +65,78 @@ def test_a_row_with_other_columns_is_no_question(tmp_path):
         read_training_rows(tmp_path / "a.jsonl", n_columns=2)
     assert "--columns" not in caught.value.hint
     assert "the columns of the first" in caught.value.hint
+
+
+def written(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_third_column_that_is_taken_for_hard_negatives_is_told(tmp_path):
+    path = written(
+        tmp_path / "a.tsv", [(f"Who is {n}?", f"It is {n}.", f"{n}?") for n in "abc" * 4]
+    )
+    told = Told()
+    given = Given(roles=POSITIONAL, header=False, told=GivenTold(told))
+    assert read_training_rows(path, given, n_columns=2).columns == POSITIONAL
+    line = "anchor = column 1, positive = column 2, hard_negative = column 3"
+    assert told.lines == [f"{path}: {line}"]
+
+
+@pytest.mark.parametrize("third", ["CC-BY 2.0 by user {}.", "It is not the {0:.1} of {0:.1}."])
+def test_a_third_column_that_repeats_itself_is_asked_about(tmp_path, third):
+    names = [f"{'ab'[n % 2]}{n}" for n in range(12)]
+    rows = [(f"Who is {name} now?", f"So {name} is it.", third.format(name)) for name in names]
+    path = written(tmp_path / "a.tsv", rows)
+    given = Given(roles=POSITIONAL, header=False)
+    with pytest.raises(DataError, match="texts of column 3 repeat each other") as caught:
+        read_training_rows(path, given, n_columns=2)
+    assert "--columns anchor=1,positive=2,hard_negative=3" in caught.value.hint
+    assert "--columns anchor=1,positive=2\n" in caught.value.hint
+    # As many rows of one premise have openings in common in all columns.
+    written(path, [(third.format(name), *row[1:]) for name, row in zip(names, rows, strict=True)])
+    assert read_training_rows(path, given, n_columns=2).columns == POSITIONAL
+
+
+def dpr(anchor, positives, negatives):
+    sides = ([{"title": "T", "text": text} for text in texts] for texts in (positives, negatives))
+    return dict(zip(("question", "positive_ctxs", "negs"), (anchor, *sides), strict=True))
+
+
+@pytest.mark.parametrize("first", [["N1.", "N2."], ["N1."], []])
+def test_a_row_whose_list_is_shorter_has_an_empty_cell(tmp_path, first):
+    rows = [
+        dpr("How?", ["So."], first),
+        dpr("Why?", ["Thus."], ["N3.", "N4."]),
+        dpr("When?", [], ["N5.", "N6."]),
+        dpr("Who?", ["He."], []) | {"negs": None},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = "anchor=question,positive=positive_ctxs.0.text"
+    given = Given(parse_columns(text, POSITIONAL))
+    read = read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
+    assert list(read.rows) == [("How?", "So."), ("Why?", "Thus."), ("Who?", "He.")]
+    assert read.n_dropped == 1
+    given = Given(parse_columns(f"{text},hard_negative=negs.1.text", POSITIONAL))
+    read = read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
+    assert ("Why?", "Thus.", "N4.") in list(read.rows)
+    assert len(list(read.rows)) == (2 if len(first) == 2 else 1)
+
+
+def test_an_object_is_not_offered_as_a_text(tmp_path):
+    rows = [{"_id": f"q{n}", "text": f"What is {n}?", "metadata": {}} for n in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="no two columns look like texts") as caught:
+        read_training_rows(tmp_path / "a.jsonl", Given(roles=POSITIONAL), n_columns=2)
+    assert "metadata" not in caught.value.hint
+
+
+def test_an_item_without_the_field_of_row_1_is_an_error(tmp_path):
+    rows = [dpr("How?", ["So."], []), dpr("Why?", ["Thus."], []) | {"positive_ctxs": [{"a": "b"}]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = Given(parse_columns("anchor=question,positive=positive_ctxs.0.text", POSITIONAL))
+    with pytest.raises(DataError, match=r"line 2: no column positive_ctxs\.0\.text"):
+        read_training_rows(tmp_path / "a.jsonl", given, n_columns=2)
 
 
 def test_split_documents_breaks_at_blank_lines():

@@ -112,7 +112,9 @@ def test_what_follows_an_update_that_keeps_gone_rows_works_as_typed(
     assert (done.exit_code, told in shown) == (1, True), shown
     assert "gone from tickets.csv: repeat its `simcse encode` with --update --drop-gone" in shown
     shown = " ".join(encode(SECOND, "v.npy", "--update", "--drop-gone").stderr.split())
-    assert re.search(r"next: simcse analyze search .* --id-column \w+ .* --embeddings \S+v\.npy", shown)
+    assert re.search(
+        r"next: simcse analyze search .* --id-column \w+ .* --embeddings \S+v\.npy", shown
+    )
     assert invoke(*search, "--embeddings", "v.npy").exit_code == 0
 
     encode(FIRST, "w.npy", "--index", "w.index")

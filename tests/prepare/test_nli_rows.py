@@ -1,4 +1,5 @@
 import json
+import shlex
 from collections import Counter, defaultdict
 
 import pytest
@@ -129,6 +130,19 @@ def test_prepare_nli_joins_its_files_and_records_what_it_read(tmp_path, hard_neg
         "settings"
     ].items()
     assert manifest["corpus"]["labels"] == {"neutral": 1, "contradiction": 2, "entailment": 1}
+
+
+def test_prepare_nli_says_what_it_read_if_it_gives_no_row(tmp_path):
+    rows = [("p", "a", "neutral"), ("p", "b", "contradiction"), ("q", "c", "contradiction")]
+    source = tmp_path / "a b.jsonl"
+    keys = ("sentence1", "sentence2", "gold_label")
+    lines = [json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows]
+    source.write_text("".join(lines))
+    options = NliOptions(output=tmp_path / "out.csv", hard_negative=HardNegativeLabel.NONE)
+    with pytest.raises(DataError, match="the input gives no row") as caught:
+        prepare_nli([str(source)], options, RowWriter(options, SilentProgress()))
+    assert "read 0 entailment, 1 neutral, 2 contradiction" in caught.value.message
+    assert caught.value.hint.endswith(f"simcse prepare lint {shlex.quote(str(source))}")
 
 
 def test_nli_rows_of_snli_belong_together(shared_data):

@@ -205,7 +205,7 @@ def _read_relevant(
     """
     if options.qrels is None:
         return None
-    relevant = read_relevance(options.qrels, queries, corpus, progress)
+    relevant = read_relevance(options.qrels, queries, corpus, progress, id_option="--id-column")
     if options.keep_identical:
         return relevant
     sentences = corpus.sentences

@@ -71,7 +71,9 @@ def encode_command(
     from simcse_cli.encoding.encode_file import encode_file
 
     output = options.output or STDIO
-    index, is_like_input = encode_file(source, options, write=console.print_data, progress=console)
+    index, is_like_input, column = encode_file(
+        source, options, write=console.print_data, progress=console
+    )
     ending = Path(output).suffix
     # Suggest the command that usually follows. A search reads these formats, but no texts that are
     # whole files. It cannot compare binary vectors by cosine, and does not post-process a query.
@@ -87,7 +89,7 @@ def encode_command(
         typed = f"./{source}" if source.startswith("-") else source
         searched = [
             typed,
-            *words_of(EncodeOptions, vars(options), _OF_SEARCH),
+            *words_of(EncodeOptions, vars(options) | {"column": column}, _OF_SEARCH),
             *model,
             "--embeddings",
             output,

@@ -18,6 +18,7 @@ from simcse_cli.data import names
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.data.headers import decide_header
+from simcse_cli.data.ids import USUAL_NAMES
 from simcse_cli.data.show import show_rows
 from simcse_cli.errors import DataError
 
@@ -42,6 +43,7 @@ NO_SEPARATOR = "none"
 _BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
+_LEAST_NUMBERED = 5  # rows with a number that tell of a column without a name
 _NOTHING = "\x1f"  # texts do not hold it, so that each line is a single cell
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
@@ -196,6 +198,7 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     rows = _without_titles(rows)[:SAMPLE_ROWS]
     if not rows:  # otherwise the rows before a broken one decide
         return _Fit(separator, [], error=broken)
+    rows = _with_row_names(rows)
     _, first = rows[0]
     has_names = len(first) > 1 and any(map(names.is_known, first))
     if separator == "," and not has_names and _commas_belong_to_text(head):
@@ -365,6 +368,10 @@ def named_rows(
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
         return Grid(source, (), iter(()), is_named=True)
+    # Only a header can lack the name of a column.
+    if header is not False and (with_row_names := _with_row_names(head)) is not head:
+        head = with_row_names
+        header = True
     notes: tuple[str, ...] = ()
     sample = [cells for _, cells in head]
 
@@ -421,6 +428,20 @@ def _without_titles(rows: list[NumberedCells]) -> list[NumberedCells]:
             break
         rows = rows[1:]
     return rows
+
+
+def _with_row_names(rows: list[NumberedCells]) -> list[NumberedCells]:
+    """Add an empty cell to the header of a table of R, which does not name the numbers of rows.
+
+    In a table with an id, or with few rows, a text that holds the separator would look the same.
+    """
+    (number, first), *below = rows
+    if len(below) < _LEAST_NUMBERED or names.fold(first[0]) in USUAL_NAMES:
+        return rows
+    numbers = {cells[0] for _, cells in below if len(cells) == len(first) + 1}
+    if len(numbers) < len(below) or not all(map(str.isdecimal, numbers)):
+        return rows
+    return [(number, ["", *first]), *below]
 
 
 def _is_title(cells: Sequence[str], below: Sequence[NumberedCells]) -> bool:

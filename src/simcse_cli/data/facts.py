@@ -12,6 +12,8 @@ from simcse_cli.data.names import fold
 MOST_VALUES = 5  # different words of a column that may judge pairs
 _MOST_CLASSES = 20
 _LONGEST_TYPED = 40
+_LEAST_REPEATING = 10  # texts needed to tell that they repeat each other
+_OPENING_WORDS = 4  # at the beginning of texts; all texts of a licence share them
 
 
 class ColumnFacts:
@@ -79,6 +81,15 @@ class ColumnFacts:
     def repeats_words(self) -> bool:
         """Tell whether the column holds labels that are not all numbers or words for yes and no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Tell whether texts begin with the same words, or recur, as the licences of texts do."""
+        texts = [text for text in self.texts if not is_missing(text)]
+        if len(texts) < _LEAST_REPEATING:
+            return False
+        openings = {tuple(text.split()[:_OPENING_WORDS]) for text in texts}
+        return len(openings) == 1 or 4 * len(self.values) <= len(texts)
 
     @property
     def is_judge(self) -> bool:

@@ -131,6 +131,14 @@ class FileSet:
                     hint="say it with --text-per file or --text-per line",
                 )
 
+    @property
+    def has_titles(self) -> bool:
+        """Tell whether a search of this one local file would read the title of each text, too."""
+        given = self.given
+        if given.columns or given.template is not None or not Path(self.source).is_file():
+            return False
+        return self._table(self.files[0]).reading.grid.has_titles
+
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Number of rows of each file."""

@@ -49,6 +49,7 @@ class Given:
         template: the columns that a text is made of, if there are several.
         beside: columns that are read for something else than texts, such as ids; each is None if
             the user did not name it.
+        joins_titles: whether the title of a text is part of it in a table as of BEIR.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
     """
@@ -63,6 +64,7 @@ class Given:
     option: str = "--columns"
     template: Template | None = None
     beside: tuple[str | None, ...] = ()
+    joins_titles: bool = False
     never_asks: bool = False
     told: Told = field(default_factory=Told, compare=False)
 

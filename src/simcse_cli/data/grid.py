@@ -1,6 +1,7 @@
 """A table as names and rows of cells, whatever its format."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
@@ -12,6 +13,8 @@ from simcse_cli.errors import DataError
 
 SAMPLE_ROWS = 100
 """Number of rows at the beginning that decide what the columns are."""
+
+_ITEM = re.compile(r"\.(\d+)(?=\.|$)")  # the number of an item in a path such as turns.0.content
 
 NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
@@ -58,6 +61,19 @@ class Grid:
     def has_records(self) -> bool:
         """Tell whether the rows have named values, as in JSON, parquet and Hub datasets."""
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
+
+    def reach(self, names: Iterable[str]) -> None:
+        """Add columns of items in lists that are shorter in row 1 than in others of the first."""
+        rows = [row for _, row in self.sample if isinstance(row, dict)]
+        for name in names:
+            is_later = name not in self.names and any(name in row for row in rows)
+            if is_later and _lacks_item(rows[0], name):
+                self.names = (*self.names, name)
+
+    @property
+    def has_titles(self) -> bool:
+        """Tell whether the columns are those of a BEIR corpus, where a title belongs to a text."""
+        return {"_id", "title", "text"} <= set(self.names)
 
     @cached_property
     def columns(self) -> list[list[Any]]:
@@ -116,7 +132,9 @@ class Grid:
                 yield number, tuple(map(row.get, names))
                 continue
 
-            # A row may have other columns than the first.
+            # A row may have shorter lists than the first, or other columns.
+            if not (row.keys() >= wanted):
+                row = row | {name: None for name in wanted - row.keys() if _lacks_item(row, name)}
             take = take_by_name
             if choose_columns is not None and not (row.keys() >= wanted):
                 row_grid = Grid.of_records(self.place(number), [(number, row)])
@@ -130,6 +148,24 @@ class Grid:
 
     def place(self, number: int) -> str:
         return f"{self.source}, {self.unit} {number}"
+
+
+def _lacks_item(row: Mapping[str, Any], name: str) -> bool:
+    """Tell whether a path leads to an item that a list of the row does not have.
+
+    Example:
+        >>> row = {"a.0.text": "One.", "b": []}
+        >>> [_lacks_item(row, name) for name in ("a.1.text", "a.0.id", "b.0.text", "c.0.text")]
+        [True, False, True, False]
+    """
+    for number in _ITEM.finditer(name):
+        path = name[: number.start()]
+        if path in row:
+            return not row[path]
+        items = {key[len(path) :].split(".")[1] for key in row if key.startswith(f"{path}.")}
+        if "0" in items and number[1] not in items:
+            return True
+    return False
 
 
 def _taker(keys: Sequence[Any]) -> Any:

@@ -112,7 +112,9 @@ def kind_of(values: Iterable[Any]) -> Kind:
     """
     cells: list[str] = []
     for value in values:
-        # Lists of other things than texts count as ids, which are not taken for texts.
+        # Objects and lists of other things than texts count as ids, which are not taken for texts.
+        if isinstance(value, dict):
+            return Kind.ID
         if isinstance(value, list):
             return Kind.LIST if all(isinstance(item, str | None) for item in value) else Kind.ID
         text = cell_text(value)

@@ -12,14 +12,14 @@ from simcse_cli.data.formats import InputPath, source_name
 from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
-from simcse_cli.data.senteval import StsSubset, year_pairs
+from simcse_cli.data.senteval import StsSubset, year_rows, year_texts
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import one_line
 from simcse_cli.errors import DataError
 
 SCORED_PAIR = ("left", "right", "score")
 PAIR = SCORED_PAIR[:2]
-_YEAR_FILE = "STS.input."  # its scores are in STS.gs.*
+_YEAR_FILE = "STS.input."  # its scores, if a job needs them, are in STS.gs.*
 _GROUPED = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,000 may be a thousand, or 1
 _OF_DIGITS = re.compile(r"[+-]?\d[\d.,'\s]*%?")
 _LEAST_GROUPED = 100  # beside a whole number from here on, 1,000 may be a thousand
@@ -93,10 +93,9 @@ def iter_pairs(
     A row with an empty text is left out, and ``left_out`` is called for it.
     """
     columns = () if id_column is None else (id_column,)
-    n_cells = 2 + len(columns)  # the files of an STS year have a score as well
     for _, *row in _iter_rows(source, Job.COSINES, given, *columns):
         if row[0].strip() and row[1].strip():
-            yield tuple(row[:n_cells])
+            yield tuple(row)
         elif left_out is not None:
             left_out()
 
@@ -170,12 +169,13 @@ def _iter_rows(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the place and the two texts of each row, and its cells in ``columns``.
 
-    Behind the texts is the score if ``job`` needs it, or if the file is one of an STS year.
+    Behind the texts is the score if ``job`` needs it.
     """
     path = Path(source)
     if path.name.startswith(_YEAR_FILE) and not columns:
-        for left, right, score in year_pairs(path.parent, path.stem.removeprefix(_YEAR_FILE)):
-            yield str(path), left, right, str(score)
+        read = year_rows if job is Job.SCORED else year_texts
+        for place, left, right, *score in read(path.parent, path.stem.removeprefix(_YEAR_FILE)):
+            yield place, one_line(left), one_line(right), *score
         return
     table = Table(source, job, given)
     beside = [table.place_of(column) for column in columns]

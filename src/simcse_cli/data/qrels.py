@@ -8,13 +8,15 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1. Only a relevance above
-0 counts. A judged document that the corpus lacks counts as one that is not found, as in trec_eval;
-the sentences of a group only say which sentences of the corpus belong together. In a table with
-``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1, and then each judged id
+has to be one. Only a relevance above 0 counts. A judged document that the corpus lacks counts as
+one that is not found, as in trec_eval; the sentences of a group only say which sentences of the
+corpus belong together. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is
+part of its text.
 """
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,10 +46,11 @@ A relevant document that the corpus lacks has a row after its last one.
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
+_ROW_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _SHOWN_IDS = 3  # in a message
 _ID_HINT = (
-    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`), or "
-    "of --id-column, else row numbers"
+    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`)"
+    "{option}, else row numbers"
 )
 
 
@@ -104,6 +107,7 @@ def read_texts(
     ``id_column`` is read as if none was given.
     """
     files = FileSet.find(str(source), given)
+    given = replace(given, joins_titles=True)
     tables = [Table(file, Job.TEXTS, given) for file in files.files]
     first = tables[0]
     name = first.name if len(tables) == 1 else files.source
@@ -123,17 +127,10 @@ def read_texts(
         texts = chain.from_iterable(table.texts() for table in tables)
         return NumberedTexts(PackedTexts.of(texts), source=name, unused=unused)
 
-    # BEIR has titles, which are part of the texts.
-    beside = [id_name]
-    if not (given.columns or given.template) and {"_id", "title", "text"} <= set(columns):
-        beside.append("title")
     ids = []
     sentences = []
-    rows = chain.from_iterable(table.texts_with(*beside) for table in tables)
-    for text, (row_id, *title) in rows:
+    for text, (row_id,) in chain.from_iterable(table.texts_with(id_name) for table in tables):
         ids.append(cell_text(row_id))
-        if title:
-            text = f"{cell_text(title[0])} {text}".strip()
         sentences.append(text)
     if is_named:
         require_unique(lambda: ids, name, id_name)
@@ -158,10 +155,13 @@ def read_relevance(
     queries: NumberedTexts,
     corpus: NumberedTexts,
     progress: Progress = SILENT,
+    *,
+    id_option: str | None = None,
 ) -> list[Relevance]:
     """Return the rows that are relevant to each query, which may be none.
 
     Documents that the corpus lacks, and queries that have no scores, are counted for the user.
+    ``id_option`` is the option of the command that names the column of ids, if there is one.
     """
     judgements: list[_Judgement] = []
     for line_no, line in enumerate(iter_lines(path), start=1):
@@ -182,7 +182,7 @@ def read_relevance(
         relevant = _by_group(judgements, queries, corpus)
     else:
         _skip_header(judgements)
-        relevant = _by_id(path, judgements, queries, corpus, progress)
+        relevant = _by_id(path, judgements, queries, corpus, progress, id_option)
     if not any(relevant):
         what = f"{path}: none of the {len(queries.ids)} queries has a relevant sentence"
         raise DataError(what, hint=_HINT)
@@ -228,16 +228,23 @@ def _by_id(
     queries: NumberedTexts,
     corpus: NumberedTexts,
     progress: Progress,
+    id_option: str | None,
 ) -> list[Relevance]:
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
-    _tell_row_numbers(queries, corpus, progress)
-    corpus_rows = _positions(corpus)
+    _tell_row_numbers(queries, corpus, progress, id_option)
+    corpus_rows = _positions(corpus, id_option)
     n_corpus = len(corpus_rows)
-    relevant: dict[str, Relevance] = {identifier: {} for identifier in _positions(queries)}
+    query_rows = _positions(queries, id_option)
+    relevant: dict[str, Relevance] = {identifier: {} for identifier in query_rows}
     judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
-    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source)
     documents = dict.fromkeys(cells[-2] for _, cells in judgements)
-    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source)
+    hint = _ID_HINT.format(option=f", or of {id_option}" if id_option else "")
+    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source, hint)
+    _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source, hint)
+    for line_no, (query, *_, document, _) in judgements:
+        # Queries after the last one are left out below, as others that are not searched.
+        _require_row(f"{path}, line {line_no}: query", query, queries, hint)
+        _require_row(f"{path}, line {line_no}: document", document, corpus, hint, n_corpus)
     seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
@@ -271,22 +278,27 @@ def _by_id(
     return [relevant[identifier] for identifier in queries.ids]
 
 
-def _positions(texts: NumberedTexts) -> dict[str, int]:
+def _positions(texts: NumberedTexts, id_option: str | None) -> dict[str, int]:
     """Return the position of each id, from 0; raise DataError if two texts have the same id."""
     positions: dict[str, int] = {}
     for position, identifier in enumerate(texts.ids):
         first = positions.setdefault(identifier, position)
         if first != position:
             rows = sorted((texts.rows[first], texts.rows[position]))
+            hint = "give each row an id of its own"
+            if id_option:
+                hint += f", or name another column: {id_option} COLUMN"
             raise DataError(
                 f"{texts.source}: rows {rows[0]:,} and {rows[1]:,} have the id {identifier!r}, "
                 "need ids that differ",
-                hint="give each row an id of its own, or name another column: --id-column COLUMN",
+                hint=hint,
             )
     return positions
 
 
-def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: Progress) -> None:
+def _tell_row_numbers(
+    queries: NumberedTexts, corpus: NumberedTexts, progress: Progress, id_option: str | None
+) -> None:
     """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
     # A sample of the corpus has the source of the corpus.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
@@ -295,21 +307,36 @@ def _tell_row_numbers(queries: NumberedTexts, corpus: NumberedTexts, progress: P
         line = f"{source}: the ids of the judgements are taken for its row numbers, from 1"
         if texts.unused:
             columns = ", ".join(texts.unused)
-            progress.warn(
-                f"{line}; if one of its columns has the ids ({columns}), name it with --id-column "
-                "or call it id"
-            )
+            fix = f"name it with {id_option} or call it id" if id_option else "call it id in row 1"
+            progress.warn(f"{line}; if one of its columns has the ids ({columns}), {fix}")
         else:
             progress.info(line)
 
 
 def _require_known(
-    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str
+    what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str, hint: str
 ) -> None:
     """Raise DataError, which begins with ``what``, if no judged id is one of the ``known`` ids."""
     if known.keys().isdisjoint(judged):
         raise DataError(
-            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=_ID_HINT
+            f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=hint
+        )
+
+
+def _require_row(
+    what: str, identifier: str, texts: NumberedTexts, hint: str, last: int | None = None
+) -> None:
+    """Raise DataError, which begins with ``what``, if ids are row numbers and this is none.
+
+    Row numbers begin with 1, and end with ``last`` unless it is None.
+    """
+    if texts.given_ids is not None:
+        return
+    if not _ROW_NUMBER.fullmatch(identifier) or (last is not None and int(identifier) > last):
+        end = "" if last is None else f" to {last:,}"
+        raise DataError(
+            f"{what} {identifier!r} is no row of {texts.source}, need a row number from 1{end}",
+            hint=hint,
         )
 
 

@@ -133,6 +133,8 @@ def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> F
         return {"text": [text]}
     if job is Job.VIEWS and _has_views(facts, named):
         return find_sides(facts, job, named)
+    if facts.given.joins_titles and facts.grid.has_titles:
+        return {"text": [_template_column(facts, name) for name in ("title", "text")]}
     return {"text": [find_text(facts, facts.columns)]}
 
 
@@ -247,7 +249,9 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
     used_as = []
     prefix = "" if grid.is_named else "column "
     for role, places in roles.columns.items():
-        used_as.append(f"{role} = {prefix}{', '.join(grid.names_at(places))}")
+        # The texts of several columns are joined; several hard negatives stay apart.
+        joint = " + " if role == "text" else ", "
+        used_as.append(f"{role} = {prefix}{joint.join(grid.names_at(places))}")
     line = f"{grid.source}: {', '.join(used_as)}"
     if unused:
         line += f"; not used: {', '.join(unused[:_MOST_UNUSED])}"

@@ -154,20 +154,32 @@ def _clean_pair(place: str, left: str, right: str, gold: str) -> tuple[str, str,
 
 def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
     """Yield the annotated pairs of ``STS.input.SUBSET.txt``, scored in ``STS.gs.SUBSET.txt``."""
-    pairs_path = folder / f"STS.input.{subset}.txt"
+    for place, left, right, gold in year_rows(folder, subset):
+        if gold.strip():
+            yield _clean_pair(place, left, right, gold)
+
+
+def year_rows(folder: Path, subset: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the place of each score, its pair and the score, which is blank if not annotated."""
+    pairs = list(year_texts(folder, subset))
     gold_path = folder / f"STS.gs.{subset}.txt"
-    pairs = list(iter_lines(pairs_path))
     golds = list(iter_lines(gold_path))
     if len(pairs) != len(golds):
+        pairs_path = folder / f"STS.input.{subset}.txt"
         what = f"{pairs_path} has {len(pairs)} lines but {gold_path.name} has {len(golds)}"
         raise DataError(f"{what}; need one score a pair", hint=CHECK_HINT)
-    for line_no, (line, gold) in enumerate(zip(pairs, golds, strict=True), start=1):
-        if not gold.strip():
-            continue
+    for line_no, ((_, left, right), gold) in enumerate(zip(pairs, golds, strict=True), start=1):
+        yield f"{gold_path}, line {line_no}", left, right, gold
+
+
+def year_texts(folder: Path, subset: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the place and the texts of each pair of ``STS.input.SUBSET.txt``."""
+    path = folder / f"STS.input.{subset}.txt"
+    for line_no, line in enumerate(iter_lines(path), start=1):
         columns = line.split("\t")
         if len(columns) < 2:
-            raise malformed(pairs_path, line_no, "1 column, need 2 (tab-separated)")
-        yield _clean_pair(f"{gold_path}, line {line_no}", columns[0], columns[1], gold)
+            raise malformed(path, line_no, "1 column, need 2 (tab-separated)")
+        yield f"{path}, line {line_no}", columns[0], columns[1]
 
 
 def stsb_pairs(path: Path) -> Iterator[tuple[str, str, float]]:

@@ -201,6 +201,9 @@ class _Sides:
             return texts[0], texts[1], negatives
         # Without names, three columns of texts are a triplet.
         if len(texts) == 3 and not negatives and not self.facts.grid.is_named:
+            if texts[2].repeats_itself and not any(text.repeats_itself for text in texts[:2]):
+                what = f"the texts of {texts[2]} repeat each other; are they hard negatives?"
+                raise self._which_pair(texts, what)
             return texts[0], texts[1], texts[2:]
         raise self._which_pair(texts)
 
@@ -225,8 +228,11 @@ class _Sides:
         what = f"{_listed(columns)}: which one is the {role}?"
         raise UndecidedError(what, self._choices(texts))
 
-    def _which_pair(self, texts: Sequence[ColumnFacts]) -> UndecidedError:
-        """Return the error that asks which two columns of texts are the pair."""
+    def _which_pair(self, texts: Sequence[ColumnFacts], what: str = "") -> UndecidedError:
+        """Return the error that asks which two columns of texts are the pair.
+
+        It begins with ``what``, by default with the number of columns.
+        """
         if len(texts) < 2:
             return self._too_few_texts()
         choices = self._choices(texts)
@@ -236,9 +242,10 @@ class _Sides:
         wanted = "two are needed"
         if self.job is Job.ROWS:
             wanted = "a pair has two and a triplet three"
-        what = f"{len(texts)} columns hold texts, {wanted}"
-        if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
-            what = f"{_listed(texts)}: which one is the {self.left}?"
+        if not what:
+            what = f"{len(texts)} columns hold texts, {wanted}"
+            if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
+                what = f"{_listed(texts)}: which one is the {self.left}?"
         return UndecidedError(what, choices)
 
     def _too_few_texts(self) -> UndecidedError:

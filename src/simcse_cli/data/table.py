@@ -120,6 +120,7 @@ class Table:
             grid = formats.OPENERS[self.form](self._source, self._given)
         if not grid.names:
             return TableReading(grid, Roles({}))
+        grid.reach(self._given.columns.values())
         return TableReading(grid, decide(grid, self._job, self._given))
 
     def _tell(self, reading: TableReading) -> None:
@@ -131,8 +132,11 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
-        # Unused columns may mean a wrong choice, but not in the known layout of a published set.
-        if has_unused and not reading.grid.is_published:
+        # Unused columns may mean a wrong choice, but not in the known layout of a published set. So
+        # may a third column that is taken for hard negatives by its place alone.
+        is_named = reading.grid.is_named or "hard_negative" in self._given.columns
+        is_by_place = reading.has("hard_negative") and not is_named
+        if is_by_place or (has_unused and not reading.grid.is_published):
             told.info(line)
         else:
             told.detail(line)
@@ -281,7 +285,7 @@ class Table:
         if not reading.grid.names:
             return
 
-        # A table has one column of texts, or several that a template joins; the others follow.
+        # A table has one column of texts, or several that are joined; the others follow.
         role = "text" if reading.has("text") else "anchor"
         names = reading.grid.names_at(reading.places(role))
         n_names = len(names)
@@ -289,11 +293,11 @@ class Table:
         template = self._given.template
         for number, cells in self.rows(role, start=start, beside=beside):
             cell = cells[0]
-            if template is not None:
+            if n_names > 1 or template is not None:
                 parts: list[str] = []
                 for name, part in zip(names, cells[:n_names], strict=True):
                     parts.append(self._text(part, name, number))
-                text = template.fill(parts)
+                text = " ".join(parts).strip() if template is None else template.fill(parts)
             elif isinstance(cell, str):
                 text = "" if cell in missing else cell
             else:

@@ -47,11 +47,12 @@ _COSINE_COLUMNS = ("sentence1", "sentence2", "cosine")
 @processes.in_contact()
 def encode_file(
     source: str, options: EncodeOptions, *, write: Callable[[str], None], progress: Progress
-) -> tuple[Path | None, bool]:
+) -> tuple[Path | None, bool, str | None]:
     """Encode the sentences of an input into a file or folder.
 
-    The result is the search index, if there is one, and whether row i of the output is row i of the
-    input; it is not if an update keeps rows that are gone.
+    The result is the search index, if there is one; whether row i of the output is row i of the
+    input, which it is not if an update keeps rows that are gone; and the column that a search has
+    to name, if any, to read the same texts.
 
     For the output ``-``, ``write`` is called with a line of JSON for each text and its vector, once
     they are encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
@@ -60,7 +61,7 @@ def encode_file(
     output = options.output
     if options.pairs:
         _write_cosines(source, Path(output or STDIO), options, progress)
-        return None, False
+        return None, False, None
 
     # Outputs are checked before any input is read.
     if output is None:
@@ -114,7 +115,8 @@ def encode_file(
     if n_blank := files.blank.total():
         texts_are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {texts_are} empty, encoded as an empty text")
-    return index, is_like_input
+    column = "text" if files.has_titles else options.column
+    return index, is_like_input, column
 
 
 def _encode_one(

@@ -132,7 +132,7 @@ class RowWriter:
             # Without any row, not even a header may go to standard output.
             first = list(islice(kept, 1))
             if not first:
-                raise _no_row(result.counts, inputs)
+                raise _no_row(result.counts, inputs, "" if corpus is None else corpus.summary())
             with open_rows(output, columns, manifest) as write:
                 for row in chain(first, kept):
                     write(row)
@@ -185,11 +185,14 @@ def shared_settings(options: RowOptions) -> dict[str, Any]:
     return shared
 
 
-def _no_row(counts: filters.RowCounts, inputs: Sequence[str]) -> DataError:
-    """Return the error for an input of which no row is left."""
+def _no_row(counts: filters.RowCounts, inputs: Sequence[str], summary: str) -> DataError:
+    """Return the error for an input of which no row is left; ``summary`` says what was read."""
     if not counts.read:
-        command = shlex.join(["simcse", "prepare", "lint", *map(str, inputs[:1])])
-        return DataError("the input gives no row", hint=f"look at it: {command}")
+        what = "the input gives no row"
+        if summary:
+            what += f": {summary}"
+        command = shlex.join(["simcse", "prepare", "lint", *inputs[:1]])
+        return DataError(what, hint=f"look at it: {command}")
     reasons = [f"{reason} {count:,}" for reason, count in counts.dropped.most_common()]
     what = f"no row is left of {counts.read:,} (dropped: {', '.join(reasons)})"
     return DataError(what, hint="check the input and the filter options")
