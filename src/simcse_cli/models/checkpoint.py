@@ -89,9 +89,9 @@ def _load_whole(source: ModelFiles, dropout: float | None) -> _Modules:
             "they would be random",
             hint="give a checkpoint of the whole encoder",
         )
-    own_pooler = detach_pooler(backbone)
-    if source.is_adapter:
+    if source.is_adapter:  # it may change the architecture's own pooler, too
         backbone = merge_adapter(backbone, source.named)
+    own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
     return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
 
