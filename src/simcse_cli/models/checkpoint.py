@@ -30,8 +30,8 @@ from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.poolers import POOLERS
 from simcse_cli.models.pretrained import load_backbone, load_tokenizer, reads_padding
-from simcse_cli.models.record import RECORD_FILE, SHORTEST
-from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.record import BY_NAME, RECORD_FILE, SHORTEST
+from simcse_cli.models.resolve import is_local, resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
@@ -234,6 +234,11 @@ def _choose_pooler(
             )
         return chosen
     if record.pooler is not None:
+        if record.origin.startswith(BY_NAME) and is_local(name):
+            progress.info(
+                f"{name} records no pooler; using {record.pooler}, as {record.origin} says "
+                "(another one needs --force-pooler)"
+            )
         return record.pooler
 
     # No pooler is asked for or recorded, so it is the mean. A checkpoint of the original code is
