@@ -602,3 +602,27 @@ def test_a_folder_without_weights_and_a_pointer_are_named(tiny_model_dir):
     with pytest.raises(CheckpointError, match="pointer of Git LFS") as caught:
         load_encoder(tiny_model_dir, device="cpu")
     assert caught.value.hint == f"fetch them: git -C {tiny_model_dir} lfs pull"
+
+
+def test_what_sentence_transformers_refuses_too_is_to_be_corrected(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN)
+    place = folder / "1_Pooling" / "config.json"
+    change(place, pooling_mode="average")
+    with pytest.raises(CheckpointError, match="pooling average is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "correct the file" in caught.value.hint
+    change(place, pooling_mode="max")  # which it computes
+    with pytest.raises(CheckpointError, match="pooling max is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "encode with sentence-transformers" in caught.value.hint
+    change(place, pooling_mode="mean", foo=1)
+    with pytest.raises(CheckpointError, match="foo is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "remove it from the file" in caught.value.hint
+
+
+def test_a_head_of_another_width_is_named(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, dense(31, 4))
+    with pytest.raises(CheckpointError, match=r"2_Dense cannot .* width 31.* width 32") as caught:
+        load_encoder(folder, device="cpu")
+    assert caught.value.hint.startswith("head and transformer are of different models")

@@ -356,7 +356,8 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
     folder = source.folder
     tanh = True
     if record.head_folder is not None:
-        tensors = read_tensors(folder / record.head_folder, "linear.")
+        folder /= record.head_folder
+        tensors = read_tensors(folder, "linear.")
         tanh = record.head_tanh
     else:
         tensors = read_tensors(folder, "mlp.dense.")
@@ -365,7 +366,9 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
                 tensors[name.removeprefix("dense.")] = tensor
     if "weight" not in tensors:
         return None
-    with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
+    needed = f"a head over vectors of width {width}"
+    hint = "head and transformer are of different models: take both from the same one"
+    with foreign_format(folder, needed, error=CheckpointError, hint=hint):
         out_dim, in_dim = tensors["weight"].shape
         if in_dim != width:
             raise ValueError(f"its head takes vectors of width {in_dim}")

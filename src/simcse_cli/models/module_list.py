@@ -118,7 +118,9 @@ def _require_known(config: _Entries, path: Path, *known: str) -> None:
     unknown = [name for name in config if name not in known]
     if unknown:
         raise _refusal(
-            path, f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone"
+            path,
+            f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone",
+            "sentence-transformers does not know it either: remove it from the file",
         )
 
 
@@ -328,8 +330,13 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
         modes = [modes]
     # A list, because the value may be a dict or a list, which no dict can look up.
     if len(modes) != 1 or modes[0] not in list(_POOLER_OF_MODE):
+        hint = _ENCODE_ELSEWHERE
+        if any(mode not in list(_POOLING_FLAGS.values()) for mode in modes):
+            hint = "sentence-transformers does not know it either: correct the file"
         raise _refusal(
-            path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
+            path,
+            f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean",
+            hint,
         )
     return _POOLER_OF_MODE[modes[0]], bool(config.get("include_prompt", True))
 
