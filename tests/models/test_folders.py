@@ -626,3 +626,28 @@ def test_a_head_of_another_width_is_named(tiny_model_dir):
     with pytest.raises(CheckpointError, match=r"2_Dense cannot .* width 31.* width 32") as caught:
         load_encoder(folder, device="cpu")
     assert caught.value.hint.startswith("head and transformer are of different models")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_listed_head_without_weights_is_named(tiny_model_dir, force):
+    folder = listed(tiny_model_dir, MEAN, dense(32, 4))
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"2_Dense holds no weights, need model\.safetensors"
+    ) as caught:
+        load_encoder(folder, device="cpu", force_pooler=force)
+    assert caught.value.hint == "copy or download the model again, with all its files"
+    for pooler in ("cls_before_pooler", "cls"):
+        with pytest.raises(CheckpointError):
+            load_encoder(folder, pooler=pooler, device="cpu")
+
+
+def test_a_recorded_head_without_weights_is_no_reason_for_another_pooler(tiny_model_dir):
+    (tiny_model_dir / "simcse.json").write_text('{"pooler": "cls", "head_use": "kept"}')
+    path = tiny_model_dir / "model.safetensors"
+    tensors = {name: w for name, w in load_file(path).items() if not name.startswith("pooler.")}
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="holds no weights for the head") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    assert caught.value.hint.startswith("copy or download the model again")
+    assert "--pooler " not in caught.value.hint

@@ -337,11 +337,13 @@ def _load_head(
     if head is not None:
         return head
     if not force:
+        remedy = "use --pooler cls_before_pooler or avg"
+        if record_has_head:  # which refuses other poolers
+            remedy = "copy or download the model again, with all its files"
         raise CheckpointError(
             f"{source.name} holds no weights for the head that --pooler {pooler} needs; "
             "they would be random",
-            hint="use --pooler cls_before_pooler or avg, or accept a random head with "
-            "--force-pooler",
+            hint=f"{remedy}, or accept a random head with --force-pooler",
         )
     progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
     return MlpHead(width)
@@ -359,6 +361,11 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
         folder /= record.head_folder
         tensors = read_tensors(folder, "linear.")
         tanh = record.head_tanh
+        if "weight" not in tensors:
+            raise CheckpointError(
+                f"{folder} holds no weights, need model.safetensors with linear.weight",
+                hint="copy or download the model again, with all its files",
+            )
     else:
         tensors = read_tensors(folder, "mlp.dense.")
         if not tensors and own_pooler is not None:
