@@ -651,3 +651,28 @@ def test_a_recorded_head_without_weights_is_no_reason_for_another_pooler(tiny_mo
         load_encoder(tiny_model_dir, device="cpu")
     assert caught.value.hint.startswith("copy or download the model again")
     assert "--pooler " not in caught.value.hint
+
+
+def test_entries_without_effect_are_told(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, similarity_fn_name="foo")
+    change(folder / "1_Pooling" / "config.json", embedding_dimension=768)
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[0]["bar"] = 1
+    (folder / "modules.json").write_text(json.dumps(rows))
+    progress = SilentProgress()
+    load_encoder(folder, device="cpu", progress=progress)
+    told = " / ".join(progress.warnings)
+    assert f"{folder}/modules.json: bar is not known and has no effect" in told
+    assert "similarity_fn_name 'foo' is not known and has no effect; there are cosine, dot" in told
+    assert "1_Pooling/config.json: embedding_dimension 768 has no effect; the transf" in told
+    assert len(progress.warnings) == 3
+
+
+def test_entries_of_sentence_transformers_itself_are_not_told(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, NORMALIZE, similarity_fn_name="manhattan")
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[0]["kwargs"] = ["task"]
+    (folder / "modules.json").write_text(json.dumps(rows))
+    progress = SilentProgress()
+    load_encoder(folder, device="cpu", progress=progress)
+    assert progress.warnings == []
