@@ -8,7 +8,7 @@ import pytest
 import torch
 from huggingface_hub import hf_hub_download
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli import load
@@ -265,6 +265,65 @@ def test_an_adapter_by_peft_itself_takes_the_pooler_of_its_base(adapted, tmp_pat
         expected = torch.stack([states.mean(0) for states in padded_states(wrapped.eval(), rows)])
     np.testing.assert_allclose(encode(found, SENTENCES[:4]), expected.numpy(), atol=1e-5)
     assert all(parameter.requires_grad for parameter in found.parameters())
+
+
+def drawn_adapter(kind, base, folder, **settings):
+    """Save an adapter of a model of class ``kind`` by PEFT, all its weights drawn; return the model."""
+    model = peft.get_peft_model(kind.from_pretrained(base), peft.LoraConfig(r=4, **settings))
+    torch.manual_seed(3)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.1)
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": "all-linear"},
+        {"target_modules": ["query", "dense"]},
+        {"target_modules": ["query"], "bias": "all"},
+        {"target_modules": ["query"], "modules_to_save": ["pooler"]},
+    ],
+)
+def test_an_adapter_may_change_the_architectures_own_pooler(tiny_model_dir, tmp_path, settings):
+    model = drawn_adapter(AutoModel, tiny_model_dir, tmp_path / "adapter", **settings)
+    for pooler in ("avg", "cls"):
+        found = load_encoder(tmp_path / "adapter", pooler=pooler, device="cpu")
+        expected = []
+        for row in found.tokenize(SENTENCES[:4]):
+            with torch.no_grad():
+                output = model(input_ids=torch.tensor([row]))
+            mean = output.last_hidden_state[0].mean(0)
+            expected.append(mean if pooler == "avg" else output.pooler_output[0])
+        np.testing.assert_allclose(
+            encode(found, SENTENCES[:4]), torch.stack(expected).numpy(), atol=1e-5
+        )
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing")
+@pytest.mark.parametrize("kind", [AutoModelForMaskedLM, AutoModelForSequenceClassification])
+def test_an_adapter_of_a_model_with_a_head_loads_without_the_head(tiny_model_dir, tmp_path, kind):
+    task = "SEQ_CLS" if kind is AutoModelForSequenceClassification else None
+    model = drawn_adapter(
+        kind,
+        tiny_model_dir,
+        tmp_path / "adapter",
+        target_modules=["query", "dense"],
+        task_type=task,
+    )
+    found = load_encoder(tmp_path / "adapter", device="cpu")
+    expected = []
+    for row in found.tokenize(SENTENCES[:4]):
+        with torch.no_grad():
+            output = model(input_ids=torch.tensor([row]), output_hidden_states=True)
+        expected.append(output.hidden_states[-1][0].mean(0))
+    np.testing.assert_allclose(
+        encode(found, SENTENCES[:4]), torch.stack(expected).numpy(), atol=1e-5
+    )
+    assert not any(name.startswith("bert.") for name in found.backbone.state_dict())
 
 
 def edit(path, **values):

@@ -13,6 +13,7 @@ from simcse_cli.models.encode import ReadyEncoder, encode
 from simcse_cli.models.export import save_encoder, verify_export
 from simcse_cli.models.heads import MlpHead
 from simcse_cli.models.resolve import resolve_model
+from simcse_cli.progress import SilentProgress
 from simcse_cli.settings.choices import HeadUse, Pooler
 
 
@@ -26,15 +27,18 @@ def drop_pooler(folder):
     reshape_weights(folder, lambda t: {k: v for k, v in t.items() if not k.startswith("pooler.")})
 
 
+class Said(SilentProgress):
+    def __init__(self):
+        self.lines = []
+
+    def info(self, message):
+        self.lines.append(message)
+
+
 def test_unrecorded_pooler_is_avg_and_said_aloud(tiny_model_dir):
-    said = []
-
-    class Listener:
-        def info(self, message):
-            said.append(message)
-
-    assert load_encoder(tiny_model_dir, device="cpu", progress=Listener()).pooler is Pooler.AVG
-    assert "records no pooler" in said[0]
+    said = Said()
+    assert load_encoder(tiny_model_dir, device="cpu", progress=said).pooler is Pooler.AVG
+    assert "records no pooler" in said.lines[0]
 
 
 def test_recorded_pooler_is_kept_and_a_conflict_refused(tiny_encoder, tmp_path):
@@ -171,14 +175,40 @@ def test_original_checkpoint_uses_its_mlp(tiny_model_dir, sentences):
 
 @pytest.mark.parametrize(
     ("name", "pooler"),
-    [("my-unsup-simcse-x", Pooler.CLS_BEFORE_POOLER), ("my-sup-simcse-x", Pooler.CLS)],
+    [
+        ("unsup-simcse-bert-base-uncased", Pooler.CLS_BEFORE_POOLER),
+        ("sup-simcse-roberta-large", Pooler.CLS),
+    ],
 )
-def test_published_names_say_the_pooler(tiny_model_dir, name, pooler):
+def test_published_names_say_the_pooler(tiny_model_dir, name, pooler, monkeypatch):
+    said = Said()
     folder = tiny_model_dir.rename(tiny_model_dir.with_name(name))
-    assert load_encoder(folder, device="cpu").pooler is pooler
-    cached = tiny_model_dir.parent / f"models--x--{name}" / "snapshots" / ("c" * 40)
+    assert load_encoder(folder, device="cpu", progress=said).pooler is pooler
+    assert said.lines == [
+        f"{folder} records no pooler; using {pooler}, as its name ({name}) says "
+        "(another one needs --force-pooler)"
+    ]
+    # However the path is spelled.
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    assert load_encoder(link, device="cpu").pooler is pooler
+    monkeypatch.chdir(folder)
+    assert load_encoder(".", device="cpu").pooler is pooler
+    link.unlink()
+    # In the Hub's cache.
+    cached = tiny_model_dir.parent / f"models--princeton-nlp--{name}" / "snapshots" / ("c" * 40)
     cached.parent.mkdir(parents=True)
     assert load_encoder(folder.rename(cached), device="cpu").pooler is pooler
+    monkeypatch.chdir(cached)
+    assert load_encoder(".", device="cpu").pooler is pooler
+
+
+@pytest.mark.parametrize(
+    "name", ["my-sup-simcse-bert-base-uncased", "unsup-simcse", "sup-simcse-x"]
+)
+def test_names_like_the_published_ones_do_not_say_the_pooler(tiny_model_dir, name):
+    folder = tiny_model_dir.rename(tiny_model_dir.with_name(name))
+    assert load_encoder(folder, device="cpu").pooler is Pooler.AVG
 
 
 def test_the_folder_of_a_project_does_not_say_the_pooler(tiny_model_dir):

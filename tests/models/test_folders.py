@@ -1,7 +1,9 @@
 """Folders that others made: the vectors of sentence-transformers, or a refusal that names the reason."""
 
 import json
+import shlex
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -594,3 +596,152 @@ def test_training_goes_on_from_the_head_of_the_original_code(tiny_model_dir, tmp
     save_file(tensors, tiny_model_dir / "model.safetensors", metadata={"format": "pt"})
     encoder = build_encoder(TrainConfig(model=str(tiny_model_dir), pooler="cls"), SILENT)
     assert torch.equal(encoder.head.dense.weight, tensors["mlp.dense.weight"])
+
+
+def without_weights(folder):
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("wrapper", ["module.", "model.", "0.auto_model.", "module.bert."])
+@pytest.mark.parametrize("is_safe", [False, True])
+def test_weights_saved_from_inside_another_module_are_read(
+    tiny_model_dir, wrapper, is_safe, encode_only
+):
+    expected = encode(load_encoder(tiny_model_dir, pooler="cls", device="cpu"), TEXTS)
+    path = tiny_model_dir / "model.safetensors"
+    tensors = {wrapper + name: tensor for name, tensor in load_file(path).items()}
+    path.unlink()
+    if is_safe:
+        save_file(tensors, path, metadata={"format": "pt"})
+    else:
+        torch.save(tensors, tiny_model_dir / "pytorch_model.bin")
+    found = load_encoder(tiny_model_dir, pooler="cls", device="cpu", encode_only=encode_only)
+    np.testing.assert_allclose(encode(found, TEXTS), expected, atol=1e-6)
+
+
+def test_the_head_of_a_wrapped_original_checkpoint_is_seen(tiny_model_dir):
+    path = tiny_model_dir / "model.safetensors"
+    tensors = {f"module.bert.{name}": tensor for name, tensor in load_file(path).items()}
+    tensors |= {"module.mlp.dense.weight": torch.eye(32), "module.mlp.dense.bias": torch.ones(32)}
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="does not say how it was trained"):
+        load_encoder(tiny_model_dir, device="cpu")
+    head = load_encoder(tiny_model_dir, pooler="cls", device="cpu").head
+    assert head.dense.weight.equal(torch.eye(32))
+
+
+def test_weights_within_an_entry_are_named_and_the_fix_works(tiny_model_dir):
+    path = tiny_model_dir / "pytorch_model.bin"
+    torch.save({"state_dict": load_file(tiny_model_dir / "model.safetensors")}, path)
+    without_weights(tiny_model_dir)
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin holds .* state_dict") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    fix = caught.value.hint.partition(": python")[2]
+    subprocess.run(f"{shlex.quote(sys.executable)}{fix}", shell=True, check=True)
+    load_encoder(tiny_model_dir, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tf_model.h5", "take the same model"),
+        ("flax_model.msgpack", "take the same model"),
+        ("bert.gguf", "take the same model"),
+        ("onnx/model.onnx", "take the same model"),
+        ("model.fp16.safetensors", "rename the file: mv "),
+        ("checkpoint-500/model.safetensors", "name the folder of one checkpoint: --model "),
+    ],
+)
+def test_weights_that_are_not_read_are_named(tiny_model_dir, name, hint):
+    (tiny_model_dir / name).parent.mkdir(exist_ok=True)
+    (without_weights(tiny_model_dir) / name).touch()
+    found = name.removesuffix("/model.safetensors")
+    with pytest.raises(CheckpointError, match=f"holds {found} but no weights that are") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_folder_without_weights_and_a_pointer_are_named(tiny_model_dir):
+    with pytest.raises(CheckpointError, match=r"holds no weights, need model\.safetensors"):
+        load_encoder(without_weights(tiny_model_dir), device="cpu")
+    path = tiny_model_dir / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(CheckpointError, match="pointer of Git LFS") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    assert caught.value.hint == f"fetch them: git -C {tiny_model_dir} lfs pull"
+
+
+def test_what_sentence_transformers_refuses_too_is_to_be_corrected(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN)
+    place = folder / "1_Pooling" / "config.json"
+    change(place, pooling_mode="average")
+    with pytest.raises(CheckpointError, match="pooling average is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "correct the file" in caught.value.hint
+    change(place, pooling_mode="max")  # which it computes
+    with pytest.raises(CheckpointError, match="pooling max is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "encode with sentence-transformers" in caught.value.hint
+    change(place, pooling_mode="mean", foo=1)
+    with pytest.raises(CheckpointError, match="foo is not supported") as caught:
+        load_encoder(folder, device="cpu")
+    assert "remove it from the file" in caught.value.hint
+
+
+def test_a_head_of_another_width_is_named(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, dense(31, 4))
+    with pytest.raises(CheckpointError, match=r"2_Dense cannot .* width 31.* width 32") as caught:
+        load_encoder(folder, device="cpu")
+    assert caught.value.hint.startswith("head and transformer are of different models")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_listed_head_without_weights_is_named(tiny_model_dir, force):
+    folder = listed(tiny_model_dir, MEAN, dense(32, 4))
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"2_Dense holds no weights, need model\.safetensors"
+    ) as caught:
+        load_encoder(folder, device="cpu", force_pooler=force)
+    assert caught.value.hint == "copy or download the model again, with all its files"
+    for pooler in ("cls_before_pooler", "cls"):
+        with pytest.raises(CheckpointError):
+            load_encoder(folder, pooler=pooler, device="cpu")
+
+
+def test_a_recorded_head_without_weights_is_no_reason_for_another_pooler(tiny_model_dir):
+    (tiny_model_dir / "simcse.json").write_text('{"pooler": "cls", "head_use": "kept"}')
+    path = tiny_model_dir / "model.safetensors"
+    tensors = {name: w for name, w in load_file(path).items() if not name.startswith("pooler.")}
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="holds no weights for the head") as caught:
+        load_encoder(tiny_model_dir, device="cpu")
+    assert caught.value.hint.startswith("copy or download the model again")
+    assert "--pooler " not in caught.value.hint
+
+
+def test_entries_without_effect_are_told(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, similarity_fn_name="foo")
+    change(folder / "1_Pooling" / "config.json", embedding_dimension=768)
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[0]["bar"] = 1
+    (folder / "modules.json").write_text(json.dumps(rows))
+    progress = SilentProgress()
+    load_encoder(folder, device="cpu", progress=progress)
+    told = " / ".join(progress.warnings)
+    assert f"{folder}/modules.json: bar is not known and has no effect" in told
+    assert "similarity_fn_name 'foo' is not known and has no effect; there are cosine, dot" in told
+    assert "1_Pooling/config.json: embedding_dimension 768 has no effect; the transf" in told
+    assert len(progress.warnings) == 3
+
+
+def test_entries_of_sentence_transformers_itself_are_not_told(tiny_model_dir):
+    folder = listed(tiny_model_dir, MEAN, NORMALIZE, similarity_fn_name="manhattan")
+    rows = json.loads((folder / "modules.json").read_text())
+    rows[0]["kwargs"] = ["task"]
+    (folder / "modules.json").write_text(json.dumps(rows))
+    progress = SilentProgress()
+    load_encoder(folder, device="cpu", progress=progress)
+    assert progress.warnings == []

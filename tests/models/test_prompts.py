@@ -111,8 +111,11 @@ def test_a_word_that_is_no_prompt_is_refused_and_a_text_is_taken(tmp_path):
     assert encoder.find_prompt("") == ""
     with pytest.raises(ConfigError, match="there are query, document, STS, empty"):
         encoder.find_prompt("qurey")
-    with pytest.raises(ConfigError, match="leave no room"):
+    with pytest.raises(
+        ConfigError, match=r"the prompt .* leave no room .* fewer than 10"
+    ) as caught:
         encoder.encode(["a"], prompt="a b c d e f g h: ", max_length=10)
+    assert "config_sentence_transformers.json" in caught.value.hint
 
 
 def test_a_chosen_prompt_is_part_of_the_digest_and_serves_queries(tmp_path):

@@ -108,13 +108,38 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
 
 def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
     """Return a transformer with the adapter of a folder merged into its weights."""
-    adapted = put_adapter(backbone, folder)
-    merged: nn.Module = adapted.merge_and_unload()
+    merged: nn.Module = put_adapter(backbone, folder).merge_and_unload()
+    if isinstance(merged, _LargerModel):
+        merged = merged.backbone
     return merged.requires_grad_()  # PEFT has frozen the weights
 
 
-def put_adapter(backbone: nn.Module, folder: Path) -> Any:
-    """Return a transformer as a model of PEFT that applies the adapter of a folder, unmerged."""
+class _LargerModel(nn.Module):
+    """A transformer under the name that it has beside a head, such as ``bert``.
+
+    All names in an adapter of such a model begin with this name.
+    """
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.config = backbone.config
+        self.name = backbone.base_model_prefix
+        self.add_module(self.name, backbone)
+
+    @property
+    def backbone(self) -> nn.Module:
+        return self.get_submodule(self.name)
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.backbone(**inputs)
+
+
+def put_adapter(backbone: Any, folder: Path) -> Any:
+    """Return a transformer as a model of PEFT that applies the adapter of a folder, unmerged.
+
+    Of an adapter of a larger model, such as a masked language model, the weights for its head are
+    left out.
+    """
     peft = _peft()
     if not any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, "adapter_model.bin")):
         raise CheckpointError(
@@ -122,16 +147,33 @@ def put_adapter(backbone: nn.Module, folder: Path) -> Any:
         )
     with foreign_format(folder, "a LoRA adapter", error=CheckpointError), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # missing weights are an error here, not a warning
-        adapted = peft.PeftModel.from_pretrained(
-            backbone, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
-        )
-        # PEFT itself ignores weights that fit no layer, and leaves missing ones on the meta device.
         weights = peft.load_peft_weights(str(folder), device="cpu", local_files_only=True)
+        model = backbone
+        prefix = f"{_PREFIX}{backbone.base_model_prefix}."
+        if any(name.startswith(prefix) for name in weights):
+            model = _LargerModel(backbone)
+            weights = {name: w for name, w in weights.items() if name.startswith(prefix)}
+        # The settings may name layers by patterns, which also fit the architecture's own pooler.
+        # PEFT sees the pooler only if the adapter has weights for it.
+        own_pooler = getattr(backbone, "pooler", None)
+        if own_pooler is not None and not any(".pooler." in name for name in weights):
+            backbone.pooler = None
+        adapted = peft.PeftModel.from_pretrained(
+            model, str(folder), torch_device="cpu", low_cpu_mem_usage=True, local_files_only=True
+        )
+        if not hasattr(adapted, "merge_and_unload"):
+            raise ValueError(f"{adapted.peft_type} changes no weights, so it cannot be merged")
+        # PEFT itself ignores weights that fit no layer, and leaves missing ones on the meta device.
         incompatible = peft.set_peft_model_state_dict(adapted, weights)
         missing = [name for name, weight in adapted.named_parameters() if weight.is_meta]
         unfit = [*incompatible.unexpected_keys, *missing]
         if unfit:
-            raise ValueError(f"its weights do not fit the model it names (first: {unfit[0]})")
-        if not hasattr(adapted, "merge_and_unload"):
-            raise ValueError(f"{adapted.peft_type} changes no weights, so it cannot be merged")
+            raise CheckpointError(
+                f"{folder}: the weights of the adapter do not fit its base model "
+                f"(first: {unfit[0]})",
+                hint=f"correct base_model_name_or_path in {folder / ADAPTER_FILE}, or copy or "
+                "download the adapter again",
+            )
+        if own_pooler is not None and backbone.pooler is None:
+            backbone.pooler = own_pooler
     return adapted

@@ -36,8 +36,8 @@ from simcse_cli.models.pretrained import (
     load_tokenizer,
     reads_padding,
 )
-from simcse_cli.models.record import RECORD_FILE, SHORTEST, entries_of
-from simcse_cli.models.resolve import resolve_model
+from simcse_cli.models.record import BY_NAME, RECORD_FILE, SHORTEST, entries_of
+from simcse_cli.models.resolve import is_local, resolve_model
 from simcse_cli.models.tokens import NO_LIMIT, lower_case, turn_off_dropout
 from simcse_cli.packed.backbone import packed_backbone
 from simcse_cli.progress import SILENT, Progress
@@ -96,9 +96,9 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
             "they would be random",
             hint="give a checkpoint of the whole encoder",
         )
-    own_pooler = detach_pooler(backbone)
-    if source.is_adapter:
+    if source.is_adapter:  # it may change the architecture's own pooler, too
         backbone = merge_adapter(backbone, source.named)
+    own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
     return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
 
@@ -274,6 +274,11 @@ def _choose_pooler(
             )
         return chosen
     if record.pooler is not None:
+        if record.origin.startswith(BY_NAME) and is_local(name):
+            progress.info(
+                f"{name} records no pooler; using {record.pooler}, as {record.origin} says "
+                "(another one needs --force-pooler)"
+            )
         return record.pooler
 
     # No pooler is asked for or recorded, so it is the mean. A checkpoint of the original code is
@@ -372,11 +377,13 @@ def _load_head(
     if head is not None:
         return head
     if not force:
+        remedy = "use --pooler cls_before_pooler or avg"
+        if record_has_head:  # which refuses other poolers
+            remedy = "copy or download the model again, with all its files"
         raise CheckpointError(
             f"{source.name} holds no weights for the head that --pooler {pooler} needs; "
             "they would be random",
-            hint="use --pooler cls_before_pooler or avg, or accept a random head with "
-            "--force-pooler",
+            hint=f"{remedy}, or accept a random head with --force-pooler",
         )
     progress.warn(f"the head of {source.name} is random: its weights are not in the checkpoint")
     return MlpHead(width)
@@ -391,8 +398,14 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
     folder = source.folder
     tanh = True
     if record.head_folder is not None:
-        tensors = read_tensors(folder / record.head_folder, "linear.")
+        folder /= record.head_folder
+        tensors = read_tensors(folder, "linear.")
         tanh = record.head_tanh
+        if "weight" not in tensors:
+            raise CheckpointError(
+                f"{folder} holds no weights, need model.safetensors with linear.weight",
+                hint="copy or download the model again, with all its files",
+            )
     else:
         tensors = read_tensors(folder, "mlp.dense.")
         if not tensors and own_pooler is not None:
@@ -400,7 +413,9 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
                 tensors[name.removeprefix("dense.")] = tensor
     if "weight" not in tensors:
         return None
-    with foreign_format(folder, f"a head over vectors of width {width}", error=CheckpointError):
+    needed = f"a head over vectors of width {width}"
+    hint = "head and transformer are of different models: take both from the same one"
+    with foreign_format(folder, needed, error=CheckpointError, hint=hint):
         out_dim, in_dim = tensors["weight"].shape
         if in_dim != width:
             raise ValueError(f"its head takes vectors of width {in_dim}")

@@ -7,6 +7,7 @@ everything else, and in case of doubt, the functions here return None. Then tran
 folder, and reports what is wrong with it.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -66,6 +67,13 @@ _BERT_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 _BUFFERS = ("position_ids", "token_type_ids", "inv_freq")
 # transformers repairs the splitting rule of some tokenizers with larger vocabularies.
 _MOST_WORDS = 100_000
+
+
+WRAPPER = r"^((module|model|0\.auto_model)\.)+"
+"""Begins the names of weights that were saved from inside another module.
+
+This is ``DataParallel``, a module of Lightning, or ``SentenceTransformer``.
+"""
 
 
 class EncodingBackbone(nn.Module):
@@ -158,22 +166,31 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of a folder whose names start with ``prefix``, under names without it.
 
+    What training code has put before all names counts for nothing.
     They are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(folder, "model", ".safetensors"):
         with _as_checkpoint_error(path), safe_open(path, "pt") as stream:
             keys = stream.keys()  # the stream itself cannot be iterated
-            names = [name for name in keys if name.startswith(prefix)]
-            tensors |= {name.removeprefix(prefix): stream.get_tensor(name) for name in names}
+            for name in keys:
+                own_name = _own_name(name)
+                if own_name.startswith(prefix):
+                    tensors[own_name.removeprefix(prefix)] = stream.get_tensor(name)
     if not tensors:
         for path in _weight_files(folder, "pytorch_model", ".bin"):
             with _as_checkpoint_error(path):
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
                 for name, tensor in state.items():
-                    if name.startswith(prefix):
-                        tensors[name.removeprefix(prefix)] = tensor
+                    own_name = _own_name(name)
+                    if own_name.startswith(prefix):
+                        tensors[own_name.removeprefix(prefix)] = tensor
     return tensors
+
+
+def _own_name(name: str) -> str:
+    """Return the name of a weight without what training code has put before it."""
+    return re.sub(WRAPPER, "", name)
 
 
 def _weight_files(folder: Path, stem: str, ending: str) -> list[Path]:

@@ -76,13 +76,7 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         named_record = base_record = read_record(base, progress)
         if base != named:
             named_record = read_record(named, progress)
-        # A published checkpoint is known by the name that was given, or by that of its folder. In
-        # the Hub's cache, only the folder above ``snapshots`` has this name.
-        own_folder = base
-        if commit_of(base) is not None:
-            own_folder = base.parents[1]
-        names = f"{Path(base_name or name).name}/{own_folder.name}"
-        record = named_record or base_record or record_by_name(names)
+        record = named_record or base_record or record_by_name(_own_name(base))
         folder = base if named_record is None else named
 
         # The transformer, which may have a folder of its own in that of the model.
@@ -91,6 +85,18 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
         for weights_folder in {named, base}:
             _require_plausible_config(weights_folder, is_needed=weights_folder == base)
     return ModelFiles(str(name), named, base_name, base, folder, record)
+
+
+def _own_name(folder: Path) -> str:
+    """Return the name of a model's folder, however the user has spelled its path.
+
+    In the Hub's cache, the folder above ``snapshots`` has the name; there, the organisation is part
+    of it, except for the authors of SimCSE.
+    """
+    folder = folder.resolve()
+    if commit_of(folder) is not None:
+        return folder.parents[1].name.removeprefix("models--princeton-nlp--")
+    return folder.name
 
 
 @dataclass(frozen=True)

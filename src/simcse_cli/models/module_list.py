@@ -86,6 +86,8 @@ _POOLING_FLAGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _POOLER_OF_MODE = {"cls": Pooler.CLS_BEFORE_POOLER, "mean": Pooler.AVG}  # of the last layer
+# All names that sentence-transformers knows.
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim")
 _WIDTHS = ("word_embedding_dimension", "embedding_dimension")
 _INPUT_AND_OUTPUT = ("module_input_name", "module_output_name")
 _HAS_TANH = {
@@ -118,7 +120,9 @@ def _require_known(config: _Entries, path: Path, *known: str) -> None:
     unknown = [name for name in config if name not in known]
     if unknown:
         raise _refusal(
-            path, f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone"
+            path,
+            f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone",
+            "sentence-transformers does not know it either: remove it from the file",
         )
 
 
@@ -168,6 +172,11 @@ def _read_use(folder: Path, progress: Progress) -> _Entries:
         )
     # How vectors are compared, and how many components they have.
     similarity = _entry(config, path, "similarity_fn_name", str | None)
+    if similarity not in (None, *_SIMILARITIES):
+        progress.warn(
+            f"{path}: similarity_fn_name {similarity!r} is not known and has no effect; there are "
+            f"{', '.join(_SIMILARITIES)}"
+        )
     truncate_dim = _entry(config, path, "truncate_dim", int | None)
     if truncate_dim is not None and truncate_dim < 1:
         raise _refusal(
@@ -186,6 +195,8 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     # The kind and the folder of each module.
     path = folder / MODULES_FILE
     rows = [checked(row, _Entries, str(path)) for row in read_json(path, list[Any])]
+    for row in rows:
+        _warn_unknown(row, path, progress, "idx", "name", "path", "type", "kwargs")
     kinds = [_kind(row, path) for row in rows]
     places = [inside(str(path), row.get("path")) for row in rows]
     _require_known_order(kinds, path)
@@ -204,6 +215,10 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
                 fields["cnn_folder"] = place
             case "Pooling":
                 pooler, fields["include_prompt"] = _read_pooling(folder / place)
+                if "cnn_folder" not in fields:  # convolutions have a width of their own
+                    _warn_other_width(
+                        folder / place, folder / fields["transformer_folder"], progress
+                    )
             case "Dense":
                 fields["head_folder"] = place
                 fields["head_tanh"] = _dense_has_tanh(folder / place, progress)
@@ -334,10 +349,24 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
         modes = [modes]
     # A list, because the value may be a dict or a list, which no dict can look up.
     if len(modes) != 1 or modes[0] not in list(_POOLER_OF_MODE):
+        hint = _ENCODE_ELSEWHERE
+        if any(mode not in list(_POOLING_FLAGS.values()) for mode in modes):
+            hint = "sentence-transformers does not know it either: correct the file"
         raise _refusal(
-            path, f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean"
+            path,
+            f"pooling {' and '.join(map(str, modes))} is not supported; need cls or mean",
+            hint,
         )
     return _POOLER_OF_MODE[modes[0]], bool(config.get("include_prompt", True))
+
+
+def _warn_other_width(folder: Path, transformer: Path, progress: Progress) -> None:
+    """Warn if a Pooling module claims another width than the transformer, which has no effect."""
+    path = folder / "config.json"
+    width = entries_of(transformer / "config.json").get("hidden_size")
+    for name, claimed in entries_of(path).items():
+        if name in _WIDTHS and width is not None and claimed != width:
+            progress.warn(f"{path}: {name} {claimed!r} has no effect; the transformer has {width}")
 
 
 def layer_weights(pooler: Pooler, n_layers: int) -> torch.Tensor:

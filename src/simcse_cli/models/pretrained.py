@@ -8,6 +8,7 @@ import contextlib
 import copy
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.models.fast_load import weights_left_out
+from simcse_cli.models.fast_load import WRAPPER, weights_left_out
 from simcse_cli.models.record import entries_of
 from simcse_cli.progress import SILENT, Progress
 
@@ -43,6 +44,17 @@ FROM_FOLDER: dict[str, Any] = {**_LOCAL, "attn_implementation": None}
 _LAYER_NUMBER = re.compile(r"\.\d+\.")
 # Architectures whose states depend on padding, some of them only in longer texts.
 _READ_PADDING = ("convbert", "fnet", "mobilebert", "mra", "nystromformer", "yoso")
+_LFS_POINTER = b"version https://git-lfs"
+# Where weights may be that are not read; the last one found is named.
+_OTHER_WEIGHTS = (
+    "*.gguf",
+    "*.onnx",
+    "onnx/*.onnx",
+    "*.h5",
+    "*.msgpack",
+    "checkpoint-*",
+    "model.*.safetensors",
+)
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TEXT_PROCESSOR = "AutoTokenizer"
 """The ``processor_class`` of a model that reads text alone."""
@@ -95,15 +107,18 @@ def load_backbone(
             for key in _DROPOUT_KEYS:
                 if isinstance(getattr(config, key, None), float | int):
                     setattr(config, key, dropout)
-        backbone, info = _transformers().AutoModel.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are named below
-            **FROM_FOLDER,
-        )
+        backbone, info = _auto_backbone(folder, config)
+        is_wrapped = any(re.match(WRAPPER, name) for name in info["unexpected_keys"])
+        if info["missing_keys"] and is_wrapped:
+            backbone, info = _auto_backbone(folder, config, key_mapping={WRAPPER: ""})
     # What was read must be a text encoder, with weights of the right shapes.
+    if "state_dict" in info["unexpected_keys"]:
+        path = folder / "pytorch_model.bin"
+        command = "import sys, torch; f = sys.argv[1]; torch.save(torch.load(f)['state_dict'], f)"
+        raise CheckpointError(
+            f"{path} holds the weights within the entry state_dict, need them at the top",
+            hint=f'save that entry alone: python -c "{command}" {shlex.quote(str(path))}',
+        )
     if mismatched := sorted(info["mismatched_keys"]):
         name, found, needed = mismatched[0]
         raise CheckpointError(
@@ -125,19 +140,83 @@ def load_backbone(
             f"{folder}: {config.model_type} is a causal model, {_BACKWARDS_ONLY}",
             hint=_TAKE_AN_ENCODER,
         )
-    # What the folder holds beyond this encoder.
+    _tell_what_is_left_out(folder, backbone, own_code, unused, progress)
+    return backbone, set(info["missing_keys"])
+
+
+def _tell_what_is_left_out(
+    folder: Path, backbone: Any, own_code: Mapping[str, Any], unused: set[str], progress: Progress
+) -> None:
+    """Warn of code of the folder, by class, and of ``unused`` weights inside the transformer."""
+    kind = backbone.config.model_type
     if "AutoModel" in own_code:
         progress.warn(
             f"{folder / 'config.json'}: auto_map names code of the folder, which is not run; the "
-            f"model is computed as {config.model_type} of transformers"
+            f"model is computed as {kind} of transformers"
         )
     if left_out := weights_left_out(unused, backbone):
         noun = "weight has" if len(left_out) == 1 else "weights have"
         progress.warn(
-            f"{folder}: {len(left_out):,} {noun} no place in {config.model_type} of transformers, "
-            f"so the vectors do not depend on them (first: {left_out[0]})"
+            f"{folder}: {len(left_out):,} {noun} no place in {kind} of transformers, so the "
+            f"vectors do not depend on them (first: {left_out[0]})"
         )
-    return backbone, set(info["missing_keys"])
+
+
+def _auto_backbone(folder: Path, config: Any, **how: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what ``AutoModel`` loads, and what it tells about the names of the weights."""
+    try:
+        backbone, info = _transformers().AutoModel.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the caller names them
+            **how,
+            **FROM_FOLDER,
+        )
+    except ImportError as error:
+        if getattr(config, "quantization_config", None) is None:
+            raise
+        raise CheckpointError(
+            f"{folder / 'config.json'}: its weights are quantised ({reason_of(error)})",
+            hint="take the model with weights in float32, float16 or bfloat16",
+        ) from error
+    except Exception as error:  # SafetensorError and OSError, among others
+        _explain_weights(folder, error)
+        raise
+    return backbone, info
+
+
+def _explain_weights(folder: Path, error: Exception) -> None:
+    """Raise a CheckpointError if the weights are elsewhere, or in a format that is not read."""
+    weights = [*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    for path in weights:
+        with path.open("rb") as stream:
+            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise CheckpointError(
+                    f"{path} is a pointer of Git LFS, need the weights themselves",
+                    hint=f"fetch them: git -C {shlex.quote(str(folder))} lfs pull",
+                ) from error
+    if "no file named" not in str(error):
+        return
+    found = [path for pattern in _OTHER_WEIGHTS for path in sorted(folder.glob(pattern))]
+    if not found:
+        raise CheckpointError(
+            f"{folder} holds no weights, need model.safetensors or pytorch_model.bin",
+            hint="copy or download the model again, with all its files",
+        ) from error
+    path = found[-1]
+    hint = "take the same model with weights in the file model.safetensors"
+    if path.is_dir():
+        hint = f"name the folder of one checkpoint: --model {shlex.quote(str(path))}"
+    elif path.match("model.*.safetensors"):
+        whole = folder / "model.safetensors"
+        hint = f"rename the file: mv {shlex.quote(str(path))} {shlex.quote(str(whole))}"
+    raise CheckpointError(
+        f"{folder} holds {path.relative_to(folder)} but no weights that are read, need "
+        "model.safetensors or pytorch_model.bin",
+        hint=hint,
+    ) from error
 
 
 def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> None:

@@ -11,12 +11,16 @@ from typing import Any, TypeVar, cast
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import checked, inside
+from simcse_cli.models.resolve import ALIASES
 from simcse_cli.settings.choices import HeadUse, Pooler, Similarity
 
 RECORD_FILE = "simcse.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
+BY_NAME = "its name"
+"""Begins ``ModelRecord.origin`` where the name of the model is all that says its pooler."""
 SHORTEST = 3
 """The least limit on the sub-words of a text: two special ones and one of the text must fit."""
+_PUBLISHED = [name.rpartition("/")[2] for name in ALIASES.values() if "sup-simcse" in name]
 _K = TypeVar("_K")
 
 
@@ -104,18 +108,16 @@ class ModelRecord:
 
 
 def record_by_name(name: str) -> ModelRecord:
-    """Return the record of a checkpoint that the authors of SimCSE published, by its name.
+    """Return the record of a checkpoint that the authors of SimCSE published, by its exact name.
 
     These checkpoints hold no record. For any other name, the result has no pooler.
     """
-    # This comes first, because these names contain "sup-simcse" as well.
-    if "unsup-simcse" in name.lower():
-        return ModelRecord(
-            Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin="its name (unsup-simcse)"
-        )
-    if "sup-simcse" in name.lower():
-        return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin="its name (sup-simcse)")
-    return ModelRecord(None)
+    if name not in _PUBLISHED:
+        return ModelRecord(None)
+    origin = f"{BY_NAME} ({name})"
+    if name.startswith("unsup"):
+        return ModelRecord(Pooler.CLS_BEFORE_POOLER, HeadUse.TRAIN_ONLY, origin=origin)
+    return ModelRecord(Pooler.CLS, HeadUse.KEPT, origin=origin)
 
 
 def own_record(folder: Path) -> ModelRecord:

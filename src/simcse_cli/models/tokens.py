@@ -14,6 +14,7 @@ from tokenizers.normalizers import Sequence as Normalizers
 
 from simcse_cli.errors import CheckpointError, ConfigError, DataError
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.models.record import PROMPTS_FILE
 from simcse_cli.progress import Progress
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -209,8 +210,10 @@ class Tokens:
         n_before = len(self._special_mask(prompt)) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
-                f"--prompt {prompt!r}: {n_before + n_after} sub-words with the special ones "
-                f"leave no room for a text, {self.name} reads {limit}"
+                f"{self.name}: the prompt {prompt!r} has {n_before + n_after} sub-words with the "
+                f"special ones, which leave no room for a text; need fewer than {limit}",
+                hint=f"shorten it (--prompt, or {PROMPTS_FILE} of the model), or leave it out: "
+                "--prompt ''",
             )
         return n_before, n_after
 
