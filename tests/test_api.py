@@ -519,3 +519,28 @@ def test_an_augmentation_that_is_a_function_is_to_be_named_in_its_file(tmp_path)
     with pytest.raises(ConfigError, match=r"train: augment is a function \(twice\)") as caught:
         simcse_cli.train(tmp_path / "run", augment=twice)
     assert caught.value.hint.endswith('augment="FILE.py:twice"')
+
+
+@pytest.fixture
+def short_run(tiny_model_dir, tmp_path):
+    """Settings of a run of one step."""
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {"train_file": str(tmp_path / "rows.txt"), "model": str(tiny_model_dir)}
+    return settings | {"max_steps": 1, "device": "cpu"}
+
+
+def test_a_call_with_a_wrong_argument_leaves_the_finished_run(short_run, tmp_path):
+    run = simcse_cli.train(tmp_path / "run", **short_run)
+    for wrong in ({"on_step": 5}, {"on_eval": "x"}):
+        (name,) = wrong
+        with pytest.raises(ConfigError, match=f"train: {name} is an? .*, need a function"):
+            simcse_cli.train(tmp_path / "run", force=True, **wrong, **short_run)
+    assert run.load(device="cpu").digest == run.record.model_digest
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_training_has_gradients_wherever_it_is_called(short_run, tmp_path, mode):
+    expected = simcse_cli.train(tmp_path / "plain", **short_run).record
+    with mode():
+        found = simcse_cli.train(tmp_path / "within", **short_run).record
+    assert found.model_digest == expected.model_digest

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
+import torch
 
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
@@ -369,10 +370,15 @@ def train_model(
             hint=f'write the function into a file, and augment="FILE.py:{name}"',
         )
     refuse_options(settings, _HINT_OF_OPTION, place="train")
+    for name, function in (("on_step", on_step), ("on_eval", on_eval)):
+        if function is not None and not callable(function):
+            problem = f"train: {name} is {_kind_of(function)}, need a function"
+            raise ConfigError(problem, hint=f"give {name}=print, for example")
     run_dir = Path(output)
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
-    with telling_sources(config, flags):
+    # Training needs gradients, also where the caller's code turns them off.
+    with telling_sources(config, flags), torch.inference_mode(False), torch.enable_grad():
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
         try:
             record = train_run(
