@@ -449,6 +449,15 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
         (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(["a", pd.NaT]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(np.ones((2, 3))), r"texts\[0\] is a ndarray"),
+        (lambda e: e.encode("a", normalize="no"), "normalize='no': need True or False"),
+        (lambda e: e.search("a", ["b"], keep_identical=0), "keep_identical=0: need True or False"),
+        (lambda _: simcse_cli.evaluate("minilm", force="no"), "force='no': need True or False"),
+        (
+            lambda _: simcse_cli.mine_hard_negatives("a.csv", "b.csv", force="no"),
+            "force='no': need True or False",
+        ),
+        (lambda _: simcse_cli.train("run", force="no"), "force='no': need True or False"),
+        (lambda _: simcse_cli.train("run", resume=1), "resume=1: need True or False"),
     ],
 )
 def test_arguments_are_checked_as_options_are(embedder, call, message):
@@ -461,6 +470,7 @@ def test_arguments_are_checked_as_options_are(embedder, call, message):
     [
         ("truncate_dim", -5, "truncate_dim=-5: need a whole number of at least 1"),
         ("batch_tokens", 0, "batch_tokens=0"),
+        ("force_pooler", "no", "force_pooler='no': need True or False"),
         ("device", "tpu", "need auto, cpu, cuda"),
     ],
 )

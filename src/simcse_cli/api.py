@@ -97,6 +97,7 @@ class Embedder:
         """
         check_number("batch_tokens", batch_tokens)
         check_number("truncate_dim", truncate_dim)
+        _check_switches(force_pooler=force_pooler)
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
@@ -162,6 +163,7 @@ class Embedder:
         """
         check_number("batch_size", batch_size)
         check_number("max_length", max_length, least=3)  # a sub-word between two special tokens
+        _check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
         batch_tokens = self._batch_tokens
@@ -253,6 +255,7 @@ class Embedder:
                 left out, as ``simcse analyze search`` does.
         """
         check_number("k", k)
+        _check_switches(keep_identical=keep_identical)
         if not isinstance(corpus, SearchIndex):
             corpus = self.index(corpus)
         encoder = self._encoder
@@ -293,6 +296,7 @@ class BatchEncoder:
         normalize: bool = False,
         **settings: Any,
     ) -> None:
+        _check_switches(normalize=normalize)
         self._column = column
         self._to = to
         self._normalize = normalize
@@ -370,6 +374,7 @@ def train_model(
             hint=f'write the function into a file, and augment="FILE.py:{name}"',
         )
     refuse_options(settings, _HINT_OF_OPTION, place="train")
+    _check_switches(resume=resume, force=force)
     for name, function in (("on_step", on_step), ("on_eval", on_eval)):
         if function is not None and not callable(function):
             problem = f"train: {name} is {_kind_of(function)}, need a function"
@@ -419,6 +424,7 @@ def evaluate(
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
 
+    _check_switches(force=force)
     suites: dict[str, tuple[Callable[..., Any], type]] = {
         "sts": (eval_sts.eval_sts, options.StsOptions),
         "transfer": (transfer.eval_transfer, options.TransferOptions),
@@ -459,6 +465,7 @@ def mine_hard_negatives(
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
+    _check_switches(force=settings.get("force", False))
     given = {"output": output} | settings
     (options,) = build_options(given, HardNegativeOptions, place="mine_hard_negatives")
     if isinstance(inputs, str | Path):
@@ -559,6 +566,13 @@ def check_number(name: str, value: Any, least: int = 1) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
+
+
+def _check_switches(**switches: Any) -> None:
+    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
+    for name, value in switches.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name}={value!r}: need True or False")
 
 
 class _PythonWarnings(SilentProgress):
