@@ -2,6 +2,7 @@
 
 import ast
 import json
+import random
 import re
 import subprocess
 import sys
@@ -546,6 +547,21 @@ def test_a_call_with_a_wrong_argument_leaves_the_finished_run(short_run, tmp_pat
         with pytest.raises(ConfigError, match=f"train: {name} is an? .*, need a function"):
             simcse_cli.train(tmp_path / "run", force=True, **wrong, **short_run)
     assert run.load(device="cpu").digest == run.record.model_digest
+
+
+def test_training_keeps_the_random_generators_of_the_caller(short_run, tmp_path):
+    def states():
+        return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())
+
+    def stop(*_):
+        raise ValueError("stop")
+
+    before = states()
+    simcse_cli.train(tmp_path / "run", **short_run)
+    assert states() == before
+    with pytest.raises(ValueError, match="stop"):
+        simcse_cli.train(tmp_path / "stopped", on_step=stop, **short_run)
+    assert states() == before
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])

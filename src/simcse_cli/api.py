@@ -23,6 +23,8 @@ from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
+from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
@@ -348,6 +350,8 @@ def train_model(
 ) -> FinishedRun:
     """Train a model: the same run as ``simcse train`` with these settings, bit for bit.
 
+    The random generators of the caller keep their state.
+
     Args:
         output: the run folder.
         config: YAML file or name of a shipped recipe.
@@ -386,15 +390,16 @@ def train_model(
     with telling_sources(config, flags), torch.inference_mode(False), torch.enable_grad():
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
         try:
-            record = train_run(
-                ready,
-                run_dir,
-                progress,
-                resume=resume,
-                force=force,
-                on_step=on_step,
-                on_eval=on_eval,
-            )
+            with kept_rng_state(resolve_device(ready.device)):
+                record = train_run(
+                    ready,
+                    run_dir,
+                    progress,
+                    resume=resume,
+                    force=force,
+                    on_step=on_step,
+                    on_eval=on_eval,
+                )
         except OutputError as error:
             hint = error.hint or ""
             for typed, said in (
