@@ -549,6 +549,15 @@ def test_a_call_with_a_wrong_argument_leaves_the_finished_run(short_run, tmp_pat
     assert run.load(device="cpu").digest == run.record.model_digest
 
 
+def test_a_run_is_found_from_another_folder(short_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = simcse_cli.train("run", **short_run)
+    monkeypatch.chdir("run")
+    assert run.path == tmp_path / "run"
+    assert run.load(device="cpu").digest == run.record.model_digest
+    assert len(run.metrics) == 1
+
+
 def test_training_keeps_the_random_generators_of_the_caller(short_run, tmp_path):
     def states():
         return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())

@@ -324,7 +324,10 @@ _HINT_OF_OPTION = {
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run folder and its record; ``metrics`` has what was measured at each logged step."""
+    """A run folder and its record; ``metrics`` has what was measured at each logged step.
+
+    ``path`` is absolute, so that it is the same folder after a change of the current one.
+    """
 
     path: Path
     record: RunRecord
@@ -384,6 +387,7 @@ def train_model(
             problem = f"train: {name} is {_kind_of(function)}, need a function"
             raise ConfigError(problem, hint=f"give {name}=print, for example")
     run_dir = Path(output)
+    folder = run_dir.absolute()
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
     # Training needs gradients, also where the caller's code turns them off.
@@ -411,7 +415,7 @@ def train_model(
             raise OutputError(error.message, hint=hint or None) from error
     # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
-    return FinishedRun(run_dir, next(records))
+    return FinishedRun(folder, next(records))
 
 
 def evaluate(
