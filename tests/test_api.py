@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -136,6 +137,14 @@ def test_a_text_that_is_cut_is_warned_of_in_a_search_too(embedder):
     with pytest.warns(UserWarning, match=r"cut 1 text at 64 sub-words") as caught:
         embedder.search("a cat", ["a dog", "cat " * 100])
     assert len(caught) == 1
+
+
+def test_a_length_beyond_that_of_the_model_is_warned_of(embedder):
+    with pytest.warns(UserWarning, match=r"max_length=65: .* reads at most 64 sub-words") as caught:
+        embedder.encode("a cat", max_length=65)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings(action="error"):
+        embedder.encode("a cat", max_length=64)
 
 
 def test_load_passes_on_what_is_wrong(tmp_path):

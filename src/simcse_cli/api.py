@@ -168,6 +168,9 @@ class Embedder:
         _check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
+        progress = _PythonWarnings(is_shown=show_progress_bar)
+        if max_length is not None:
+            self._encoder.warn_beyond(max_length, f"max_length={max_length}", progress)
         batch_tokens = self._batch_tokens
         if batch_size is not None:
             batch_tokens = batch_size * (max_length or self._encoder.model.tokens.max_length)
@@ -177,7 +180,7 @@ class Embedder:
             normalize=normalize or normalize_embeddings,
             max_length=max_length,
             batch_tokens=batch_tokens,
-            progress=_PythonWarnings(is_shown=show_progress_bar),
+            progress=progress,
         )
 
     def _encode(self, texts: Texts, prompt: str | None, **settings: Any) -> Floats32:

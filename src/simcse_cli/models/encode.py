@@ -178,6 +178,14 @@ class ReadyEncoder:
     def warn_unread(self, progress: Progress) -> None:
         self.model.tokens.warn_unread(progress)
 
+    def warn_beyond(self, max_length: int, place: str, progress: Progress) -> None:
+        """Warn if the model cannot read texts of this length; ``place`` begins the message."""
+        most = self.model.tokens.max_length
+        if max_length > most:
+            progress.warn(
+                f"{place}: {self.name} reads at most {most} sub-words, where longer texts are cut"
+            )
+
     def unknown_texts(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of the texts in which the model knows no sub-word."""
         return _Texts.read(self.model, texts, self.prompt, self.use.long, max_length=None).unknown
