@@ -459,6 +459,9 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
         (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(["a", pd.NaT]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(np.ones((2, 3))), r"texts\[0\] is a ndarray"),
+        (lambda e: e.encode("a", prompt=5), "prompt=5: need a text"),
+        (lambda e: e.index(["a"], prompt=5), "prompt=5: need a text"),
+        (lambda e: e.index(["a"], backend="hnsw"), "backend 'hnsw', need one of exact, faiss"),
         (lambda e: e.encode("a", normalize="no"), "normalize='no': need True or False"),
         (lambda e: e.search("a", ["b"], keep_identical=0), "keep_identical=0: need True or False"),
         (lambda _: simcse_cli.evaluate("minilm", force="no"), "force='no': need True or False"),
@@ -480,6 +483,8 @@ def test_arguments_are_checked_as_options_are(embedder, call, message):
     [
         ("truncate_dim", -5, "truncate_dim=-5: need a whole number of at least 1"),
         ("batch_tokens", 0, "batch_tokens=0"),
+        ("prompt", 5, "prompt=5: need a text"),
+        ("template", 5, "template=5: need a text"),
         ("force_pooler", "no", "force_pooler='no': need True or False"),
         ("device", "tpu", "need auto, cpu, cuda"),
     ],
@@ -523,6 +528,7 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
         (lambda e: e.similarity([("a", "b")], "c"), r"texts\[0\] is a tuple", "encode both sides"),
         (lambda e: e.similarity([None], "c"), r"texts\[0\] is a missing value", "leave it out"),
         (lambda _: simcse_cli.load(None), "model is a missing value", "give one, such as"),
+        (lambda _: simcse_cli.train(None), "output is a missing value", "give one, such as"),
         (lambda _: simcse_cli.evaluate(3), r"model is an int \(3\)", "give one, such as"),
     ],
 )

@@ -99,6 +99,7 @@ class Embedder:
         """
         check_number("batch_tokens", batch_tokens)
         check_number("truncate_dim", truncate_dim)
+        _check_texts(template=template, prompt=prompt, revision=revision)
         _check_switches(force_pooler=force_pooler)
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
@@ -165,6 +166,7 @@ class Embedder:
         """
         check_number("batch_size", batch_size)
         check_number("max_length", max_length, least=3)  # a sub-word between two special tokens
+        _check_texts(prompt=prompt)
         _check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
@@ -227,12 +229,14 @@ class Embedder:
             backend: ``exact`` or ``faiss``.
             prompt: text or name of a prompt; default is the model's prompt for documents, if any.
         """
+        _check_texts(prompt=prompt)
+        kind = convert(backend, SearchBackend, "backend")
         encoder = self._encoder
         document_prompt = encoder.document_prompt(prompt)
         texts = _list_of(corpus)
         vectors = self._encode(texts, document_prompt)
         facts = encoder.facts(document_prompt)
-        return SearchIndex.build(vectors, texts, backend=SearchBackend(backend), info=facts)
+        return SearchIndex.build(vectors, texts, backend=kind, info=facts)
 
     @overload  # a str also fits the second signature, but the first one wins
     def search(  # type: ignore[overload-overlap]
@@ -389,7 +393,7 @@ def train_model(
         if function is not None and not callable(function):
             problem = f"train: {name} is {_kind_of(function)}, need a function"
             raise ConfigError(problem, hint=f"give {name}=print, for example")
-    run_dir = Path(output)
+    run_dir = Path(_path_text(output, "output", "runs/mine"))
     folder = run_dir.absolute()
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
@@ -552,12 +556,17 @@ def _kind_of(value: Any) -> str:
 
 def _name_of(model: str | Path) -> str:
     """Return the name or folder of a model as a text; raise ConfigError for anything else."""
-    if not isinstance(model, str | PathLike):
+    return _path_text(model, "model", "minilm", needed="a folder or a name")
+
+
+def _path_text(value: Any, name: str, example: str, *, needed: str = "a folder") -> str:
+    """Return the argument ``name`` as a text; raise ConfigError unless it is a text or path."""
+    if not isinstance(value, str | PathLike):
         raise ConfigError(
-            f"model is {_kind_of(model)} ({str(model)[:40]}), need a folder or a name",
-            hint='give one, such as "minilm"',
+            f"{name} is {_kind_of(value)} ({str(value)[:40]}), need {needed}",
+            hint=f'give one, such as "{example}"',
         )
-    return str(model)
+    return str(value)
 
 
 def _is_missing(value: Any) -> bool:
@@ -578,6 +587,13 @@ def check_number(name: str, value: Any, least: int = 1) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
+
+
+def _check_texts(**texts: Any) -> None:
+    """Raise ConfigError for an argument that is no text; None is allowed."""
+    for name, value in texts.items():
+        if not isinstance(value, str | None):
+            raise ConfigError(f"{name}={value!r}: need a text")
 
 
 def _check_switches(**switches: Any) -> None:
