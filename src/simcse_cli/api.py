@@ -3,6 +3,7 @@
 It can train a model, evaluate it, and encode and search sentences with it.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +31,14 @@ from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics
-from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
+from simcse_cli.settings.choices import (
+    Device,
+    LongTexts,
+    OutputFormat,
+    Pooler,
+    Precision,
+    SearchBackend,
+)
 from simcse_cli.settings.config import TrainConfig, pinned
 from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import build_options, coerce_settings
@@ -459,7 +467,7 @@ def evaluate(
     evaluate_one = partial(score, progress=progress, force=force)
     outcome = evaluate_each_seed(evaluate_one, encoder, suite_settings, progress)
     # There is no result if the settings only ask for the sentences to be written.
-    return {} if outcome is None else dict(outcome.payload)
+    return {} if outcome is None else dict(json.loads(outcome.text(OutputFormat.JSON)))
 
 
 def mine_hard_negatives(
