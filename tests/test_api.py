@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -312,7 +313,8 @@ def test_public_names_are_listed():
 def test_texts_may_be_anything_that_yields_texts(embedder):
     texts = SENTENCES[:5]
     expected = embedder.encode(texts, normalize=True)
-    columns = (iter(texts), tuple(texts), np.array(texts), pd.Series(texts, index=[7, 8, 9, 3, 1]))
+    columns = [iter(texts), tuple(texts), np.array(texts), pd.Series(texts, index=[7, 8, 9, 3, 1])]
+    columns += [pa.array(texts), pa.chunked_array([texts[:2], texts[2:]])]
     for given in columns:
         found = embedder.encode(given, normalize_embeddings=True, batch_size=2)
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -513,6 +515,8 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
             "give a text, or",
         ),
         (lambda e: e.encode([("a", "b")]), r"texts\[0\] is a tuple", "encode both sides of pairs"),
+        (lambda e: e.search(e.encode("a"), ["b"]), r"texts\[0\] is a float32", "give the texts"),
+        (lambda e: e.encode(np.ones((1, 2))), r"texts\[0\] is a ndarray", "give the texts"),
         (lambda e: e.encode([3]), r"texts\[0\] is an int", "leave it out"),
         (
             lambda e: e.similarity(torch.ones(2, e.dim), "c"),

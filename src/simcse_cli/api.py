@@ -516,7 +516,8 @@ def _list_of(texts: Texts) -> list[str]:
     if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         problem = f"need a text or several, found {kind}"
         raise DataError(problem, hint="give a text, or a list of texts")
-    items = list(texts)
+    # The items of a column of pyarrow are objects of its own.
+    items = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
     for position, item in enumerate(items):
         if not isinstance(item, str):
             raise _not_a_text(f"texts[{position}]", item)
@@ -528,6 +529,8 @@ def _not_a_text(place: str, value: Any) -> DataError:
     hint = "leave it out, or give '' for an empty text"
     if isinstance(value, tuple | list):
         hint = "encode both sides of pairs on their own"
+    if isinstance(value, np.ndarray | np.floating):
+        hint = "give the texts themselves; only `similarity` takes vectors"
     if isinstance(value, bytes):
         hint = _HINT_FOR_BYTES
     return DataError(f"{place} is {_kind_of(value)} ({str(value)[:40]}), need a text", hint=hint)
