@@ -27,6 +27,7 @@ from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.results.runs import read_run_record
+from simcse_cli.settings.choices import Precision
 from simcse_cli.training import loop
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
@@ -183,6 +184,11 @@ def test_the_page_lists_what_is_public():
         if line.startswith("| `"):
             listed |= set(re.findall(r"`(?:encoder\.)?(\w+)[`(]", line.split(" | ")[0] + "`"))
     assert listed == methods | set(simcse_cli.__all__) | {"Neighbour", "SearchIndex", "SimcseError"}
+
+
+def test_load_documents_every_precision():
+    about = Embedder.load.__doc__.split("precision: ")[1].split("batch_tokens: ")[0]
+    assert set(re.findall(r"``(\w+)``", about)) == set(Precision)
 
 
 def test_the_page_names_every_module_of_losses():

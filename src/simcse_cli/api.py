@@ -86,7 +86,8 @@ class Embedder:
                 ``{mask}`` for the mask token; default is what the model records.
             force_pooler: use ``pooler`` although the model records another or lacks its weights.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
-            precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
+            precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``auto`` (bf16 if the device
+                is fast at it, else fp32), ``fp16`` or ``tf32`` (GPU), or ``int8`` (x86 processor).
             batch_tokens: tokens per forward pass; default is tuned to the machine.
             prompt: text to put before every input, or the name of one of the model's prompts;
                 default is the model's default prompt. ``search`` uses the model's prompts for
