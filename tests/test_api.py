@@ -307,6 +307,9 @@ def test_a_wrong_setting_of_training_is_named(tmp_path):
     with pytest.raises(ConfigError, match="unknown key 'dual_encoder'") as failure:
         simcse_cli.train(tmp_path / "run", dual_encoder=True)
     assert failure.value.hint == 'give options={"dual_encoder": True}'
+    with pytest.raises(ConfigError, match="unknown key 'learning_rate'") as failure:
+        simcse_cli.train(tmp_path / "run", learning_rate=1)
+    assert failure.value.hint == "give lr=3e-5, for example"
 
 
 def test_public_names_are_listed():

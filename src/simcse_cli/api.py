@@ -328,11 +328,13 @@ class BatchEncoder:
         return {**batch, self._to: vectors}
 
 
-# What to give in Python for an option of ``simcse train`` that is no setting of a run.
+# What to give in Python for an option of ``simcse train`` that is no setting of a run, and for a
+# name of other libraries that is like none here.
 _HINT_OF_OPTION = {
     "mode": 'give objective="simcse-unsup" or objective="simcse-sup"',
     "seeds": "call train for each seed: seed=1",
     "set": 'give options={"NAME": VALUE}',
+    "learning_rate": "give lr=3e-5, for example",
     "mlm_weight": 'give options={"mlm_weight": X}',
     "dual_encoder": 'give options={"dual_encoder": True}',
 }
