@@ -114,6 +114,16 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
     assert [each.row for each in others] == [row for row in order if row not in equal][:3]
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_file_of_an_index_is_to_be_opened_first(embedder, tmp_path, kind):
+    file = kind(tmp_path / "some.index")
+    embedder.index(SENTENCES).save(file)
+    with pytest.raises(DataError, match=r"some\.index is the file of an index") as caught:
+        embedder.search("dogs", file)
+    assert caught.value.hint == f"give SearchIndex.load({str(file)!r})"
+    assert embedder.search("dogs", 60 * "long ", k=1)
+
+
 def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
     other = simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
     with pytest.raises(

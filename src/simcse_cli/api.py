@@ -6,7 +6,7 @@ It can train a model, evaluate it, and encode and search sentences with it.
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -20,7 +20,7 @@ import torch
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, is_index, nearest
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
@@ -274,6 +274,11 @@ class Embedder:
         """
         check_number("k", k)
         _check_switches(keep_identical=keep_identical)
+        if _is_index_file(corpus):
+            raise DataError(
+                f"{corpus} is the file of an index, need texts or an opened index",
+                hint=f"give SearchIndex.load({str(corpus)!r})",
+            )
         if not isinstance(corpus, SearchIndex):
             corpus = self.index(corpus)
         encoder = self._encoder
@@ -525,6 +530,14 @@ def _list_of(texts: Texts) -> list[str]:
         if not isinstance(item, str):
             raise _not_a_text(f"texts[{position}]", item)
     return items
+
+
+def _is_index_file(corpus: Any) -> bool:
+    """Tell whether a corpus is the path of a search index."""
+    if isinstance(corpus, str | PathLike):
+        with suppress(OSError):  # a text may be too long for a path
+            return is_index(str(corpus))
+    return False
 
 
 def _not_a_text(place: str, value: Any) -> DataError:
