@@ -70,6 +70,16 @@ def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, 
     assert asked == [(7, None, False), (192, None, False), (15, 5, True)]
 
 
+def bf16():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def test_vectors_have_the_precision_of_the_model_under_autocast(embedder):
+    expected = embedder.encode(SENTENCES)
+    with bf16():
+        np.testing.assert_array_equal(embedder.encode(SENTENCES), expected)
+
+
 def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     vectors = plain_vectors(tiny_model_dir, "avg", SENTENCES[:5])
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -612,8 +622,8 @@ def test_training_keeps_the_random_generators_of_the_caller(short_run, tmp_path)
     assert states() == before
 
 
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
-def test_training_has_gradients_wherever_it_is_called(short_run, tmp_path, mode):
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, bf16])
+def test_training_is_the_same_wherever_it_is_called(short_run, tmp_path, mode):
     expected = simcse_cli.train(tmp_path / "plain", **short_run).record
     with mode():
         found = simcse_cli.train(tmp_path / "within", **short_run).record

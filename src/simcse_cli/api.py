@@ -25,6 +25,7 @@ from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
 from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
@@ -413,11 +414,12 @@ def train_model(
     folder = run_dir.absolute()
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
-    # Training needs gradients, also where the caller's code turns them off.
+    # Training needs gradients and its own precision, whatever the caller's code has set.
     with telling_sources(config, flags), torch.inference_mode(False), torch.enable_grad():
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
         try:
-            with kept_rng_state(resolve_device(ready.device)):
+            device = resolve_device(ready.device)
+            with kept_rng_state(device), no_autocast(device):
                 record = train_run(
                     ready,
                     run_dir,

@@ -13,6 +13,7 @@ import torch
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.digests import encoder_digest
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
 from simcse_cli.machine.threads import map_on_cores
@@ -295,7 +296,12 @@ def encode(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), progress.task("encoding", len(distinct)) as task:
+        # The precision of the model holds, also where the caller's code is under autocast.
+        with (
+            no_autocast(model.device),
+            torch.inference_mode(),
+            progress.task("encoding", len(distinct)) as task,
+        ):
             size = batch_tokens or _batch_tokens(model)
             for batch, batch_vectors in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = batch_vectors
