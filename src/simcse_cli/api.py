@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 import numpy as np
-import torch
 
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
@@ -25,7 +24,7 @@ from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
 from simcse_cli.machine.devices import resolve_device
-from simcse_cli.machine.precision import no_autocast
+from simcse_cli.machine.precision import training_modes
 from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
@@ -414,12 +413,11 @@ def train_model(
     folder = run_dir.absolute()
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
-    # Training needs gradients and its own precision, whatever the caller's code has set.
-    with telling_sources(config, flags), torch.inference_mode(False), torch.enable_grad():
+    with telling_sources(config, flags):
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
         try:
             device = resolve_device(ready.device)
-            with kept_rng_state(device), no_autocast(device):
+            with kept_rng_state(device), training_modes(device):
                 record = train_run(
                     ready,
                     run_dir,
