@@ -2,17 +2,20 @@
 
 import ast
 import json
+import random
 import re
 import subprocess
 import sys
 import time
 import traceback
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -24,6 +27,7 @@ from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.results.runs import read_run_record
+from simcse_cli.settings.choices import Precision
 from simcse_cli.training import loop
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "python.md"
@@ -64,6 +68,16 @@ def test_a_batch_has_the_tokens_of_so_many_of_the_longest_texts(tiny_model_dir, 
     ):
         embedder.encode(["a"], **how)
     assert asked == [(7, None, False), (192, None, False), (15, 5, True)]
+
+
+def bf16():
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+def test_vectors_have_the_precision_of_the_model_under_autocast(embedder):
+    expected = embedder.encode(SENTENCES)
+    with bf16():
+        np.testing.assert_array_equal(embedder.encode(SENTENCES), expected)
 
 
 def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
@@ -110,6 +124,16 @@ def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path
     assert [each.row for each in others] == [row for row in order if row not in equal][:3]
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_file_of_an_index_is_to_be_opened_first(embedder, tmp_path, kind):
+    file = kind(tmp_path / "some.index")
+    embedder.index(SENTENCES).save(file)
+    with pytest.raises(DataError, match=r"some\.index is the file of an index") as caught:
+        embedder.search("dogs", file)
+    assert caught.value.hint == f"give SearchIndex.load({str(file)!r})"
+    assert embedder.search("dogs", 60 * "long ", k=1)
+
+
 def test_search_refuses_the_index_of_another_model(embedder, tiny_model_dir):
     other = simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
     with pytest.raises(
@@ -135,6 +159,14 @@ def test_a_text_that_is_cut_is_warned_of_in_a_search_too(embedder):
     with pytest.warns(UserWarning, match=r"cut 1 text at 64 sub-words") as caught:
         embedder.search("a cat", ["a dog", "cat " * 100])
     assert len(caught) == 1
+
+
+def test_a_length_beyond_that_of_the_model_is_warned_of(embedder):
+    with pytest.warns(UserWarning, match=r"max_length=65: .* reads at most 64 sub-words") as caught:
+        embedder.encode("a cat", max_length=65)
+    assert [warning.filename for warning in caught] == [__file__]
+    with warnings.catch_warnings(action="error"):
+        embedder.encode("a cat", max_length=64)
 
 
 def test_load_passes_on_what_is_wrong(tmp_path):
@@ -172,6 +204,11 @@ def test_the_page_lists_what_is_public():
         if line.startswith("| `"):
             listed |= set(re.findall(r"`(?:encoder\.)?(\w+)[`(]", line.split(" | ")[0] + "`"))
     assert listed == methods | set(simcse_cli.__all__) | {"Neighbour", "SearchIndex", "SimcseError"}
+
+
+def test_load_documents_every_precision():
+    about = Embedder.load.__doc__.split("precision: ")[1].split("batch_tokens: ")[0]
+    assert set(re.findall(r"``(\w+)``", about)) == set(Precision)
 
 
 def test_the_page_names_every_module_of_losses():
@@ -290,6 +327,9 @@ def test_a_wrong_setting_of_training_is_named(tmp_path):
     with pytest.raises(ConfigError, match="unknown key 'dual_encoder'") as failure:
         simcse_cli.train(tmp_path / "run", dual_encoder=True)
     assert failure.value.hint == 'give options={"dual_encoder": True}'
+    with pytest.raises(ConfigError, match="unknown key 'learning_rate'") as failure:
+        simcse_cli.train(tmp_path / "run", learning_rate=1)
+    assert failure.value.hint == "give lr=3e-5, for example"
 
 
 def test_public_names_are_listed():
@@ -302,7 +342,8 @@ def test_public_names_are_listed():
 def test_texts_may_be_anything_that_yields_texts(embedder):
     texts = SENTENCES[:5]
     expected = embedder.encode(texts, normalize=True)
-    columns = (iter(texts), tuple(texts), np.array(texts), pd.Series(texts, index=[7, 8, 9, 3, 1]))
+    columns = [iter(texts), tuple(texts), np.array(texts), pd.Series(texts, index=[7, 8, 9, 3, 1])]
+    columns += [pa.array(texts), pa.chunked_array([texts[:2], texts[2:]])]
     for given in columns:
         found = embedder.encode(given, normalize_embeddings=True, batch_size=2)
         np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -363,7 +404,8 @@ def test_evaluation_is_that_of_the_command(tiny_model_dir, sts_folder, invoke):
     command = json.loads(outcome.stdout)
     for timing in ("seconds", "sentences_per_second"):
         found.pop(timing), command.pop(timing)
-    assert json.loads(json.dumps(found)) == command
+    assert found == command
+    assert type(found["pooler"]) is str  # as JSON has it
 
 
 def test_evaluation_keeps_a_file_unless_forced(tiny_model_dir, sts_folder, tmp_path):
@@ -449,6 +491,18 @@ def test_the_notebook_runs(tiny_model_dir, tmp_path, monkeypatch):
         (lambda e: e.encode(["a", pd.NA]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(["a", pd.NaT]), r"texts\[1\] is a missing value"),
         (lambda e: e.encode(np.ones((2, 3))), r"texts\[0\] is a ndarray"),
+        (lambda e: e.encode("a", prompt=5), "prompt=5: need a text"),
+        (lambda e: e.index(["a"], prompt=5), "prompt=5: need a text"),
+        (lambda e: e.index(["a"], backend="hnsw"), "backend 'hnsw', need one of exact, faiss"),
+        (lambda e: e.encode("a", normalize="no"), "normalize='no': need True or False"),
+        (lambda e: e.search("a", ["b"], keep_identical=0), "keep_identical=0: need True or False"),
+        (lambda _: simcse_cli.evaluate("minilm", force="no"), "force='no': need True or False"),
+        (
+            lambda _: simcse_cli.mine_hard_negatives("a.csv", "b.csv", force="no"),
+            "force='no': need True or False",
+        ),
+        (lambda _: simcse_cli.train("run", force="no"), "force='no': need True or False"),
+        (lambda _: simcse_cli.train("run", resume=1), "resume=1: need True or False"),
     ],
 )
 def test_arguments_are_checked_as_options_are(embedder, call, message):
@@ -461,6 +515,9 @@ def test_arguments_are_checked_as_options_are(embedder, call, message):
     [
         ("truncate_dim", -5, "truncate_dim=-5: need a whole number of at least 1"),
         ("batch_tokens", 0, "batch_tokens=0"),
+        ("prompt", 5, "prompt=5: need a text"),
+        ("template", 5, "template=5: need a text"),
+        ("force_pooler", "no", "force_pooler='no': need True or False"),
         ("device", "tpu", "need auto, cpu, cuda"),
     ],
 )
@@ -487,6 +544,8 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
             "give a text, or",
         ),
         (lambda e: e.encode([("a", "b")]), r"texts\[0\] is a tuple", "encode both sides of pairs"),
+        (lambda e: e.search(e.encode("a"), ["b"]), r"texts\[0\] is a float32", "give the texts"),
+        (lambda e: e.encode(np.ones((1, 2))), r"texts\[0\] is a ndarray", "give the texts"),
         (lambda e: e.encode([3]), r"texts\[0\] is an int", "leave it out"),
         (
             lambda e: e.similarity(torch.ones(2, e.dim), "c"),
@@ -503,6 +562,7 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
         (lambda e: e.similarity([("a", "b")], "c"), r"texts\[0\] is a tuple", "encode both sides"),
         (lambda e: e.similarity([None], "c"), r"texts\[0\] is a missing value", "leave it out"),
         (lambda _: simcse_cli.load(None), "model is a missing value", "give one, such as"),
+        (lambda _: simcse_cli.train(None), "output is a missing value", "give one, such as"),
         (lambda _: simcse_cli.evaluate(3), r"model is an int \(3\)", "give one, such as"),
     ],
 )
@@ -519,3 +579,52 @@ def test_an_augmentation_that_is_a_function_is_to_be_named_in_its_file(tmp_path)
     with pytest.raises(ConfigError, match=r"train: augment is a function \(twice\)") as caught:
         simcse_cli.train(tmp_path / "run", augment=twice)
     assert caught.value.hint.endswith('augment="FILE.py:twice"')
+
+
+@pytest.fixture
+def short_run(tiny_model_dir, tmp_path):
+    """Settings of a run of one step."""
+    (tmp_path / "rows.txt").write_text("".join(f"{sentence}\n" for sentence in SENTENCES))
+    settings = {"train_file": str(tmp_path / "rows.txt"), "model": str(tiny_model_dir)}
+    return settings | {"max_steps": 1, "device": "cpu"}
+
+
+def test_a_call_with_a_wrong_argument_leaves_the_finished_run(short_run, tmp_path):
+    run = simcse_cli.train(tmp_path / "run", **short_run)
+    for wrong in ({"on_step": 5}, {"on_eval": "x"}):
+        (name,) = wrong
+        with pytest.raises(ConfigError, match=f"train: {name} is an? .*, need a function"):
+            simcse_cli.train(tmp_path / "run", force=True, **wrong, **short_run)
+    assert run.load(device="cpu").digest == run.record.model_digest
+
+
+def test_a_run_is_found_from_another_folder(short_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = simcse_cli.train("run", **short_run)
+    monkeypatch.chdir("run")
+    assert run.path == tmp_path / "run"
+    assert run.load(device="cpu").digest == run.record.model_digest
+    assert len(run.metrics) == 1
+
+
+def test_training_keeps_the_random_generators_of_the_caller(short_run, tmp_path):
+    def states():
+        return random.getstate(), torch.get_rng_state().tolist(), str(np.random.get_state())
+
+    def stop(*_):
+        raise ValueError("stop")
+
+    before = states()
+    simcse_cli.train(tmp_path / "run", **short_run)
+    assert states() == before
+    with pytest.raises(ValueError, match="stop"):
+        simcse_cli.train(tmp_path / "stopped", on_step=stop, **short_run)
+    assert states() == before
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, bf16])
+def test_training_is_the_same_wherever_it_is_called(short_run, tmp_path, mode):
+    expected = simcse_cli.train(tmp_path / "plain", **short_run).record
+    with mode():
+        found = simcse_cli.train(tmp_path / "within", **short_run).record
+    assert found.model_digest == expected.model_digest

@@ -3,9 +3,10 @@
 It can train a model, evaluate it, and encode and search sentences with it.
 """
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -18,16 +19,26 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, nearest
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, is_index, nearest
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
+from simcse_cli.machine.devices import resolve_device
+from simcse_cli.machine.precision import training_modes
+from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics
-from simcse_cli.settings.choices import Device, LongTexts, Pooler, Precision, SearchBackend
+from simcse_cli.settings.choices import (
+    Device,
+    LongTexts,
+    OutputFormat,
+    Pooler,
+    Precision,
+    SearchBackend,
+)
 from simcse_cli.settings.config import TrainConfig, pinned
 from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import build_options, coerce_settings
@@ -75,7 +86,8 @@ class Embedder:
                 ``{mask}`` for the mask token; default is what the model records.
             force_pooler: use ``pooler`` although the model records another or lacks its weights.
             device: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` for the GPU of this number, or ``mps``.
-            precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``fp16`` or ``auto``.
+            precision: arithmetic of the encoder: ``fp32``, ``bf16``, ``auto`` (bf16 if the device
+                is fast at it, else fp32), ``fp16`` or ``tf32`` (GPU), or ``int8`` (x86 processor).
             batch_tokens: tokens per forward pass; default is tuned to the machine.
             prompt: text to put before every input, or the name of one of the model's prompts;
                 default is the model's default prompt. ``search`` uses the model's prompts for
@@ -96,6 +108,8 @@ class Embedder:
         """
         check_number("batch_tokens", batch_tokens)
         check_number("truncate_dim", truncate_dim)
+        _check_texts(template=template, prompt=prompt, revision=revision)
+        _check_switches(force_pooler=force_pooler)
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
@@ -161,8 +175,13 @@ class Embedder:
         """
         check_number("batch_size", batch_size)
         check_number("max_length", max_length, least=3)  # a sub-word between two special tokens
+        _check_texts(prompt=prompt)
+        _check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
+        progress = _PythonWarnings(is_shown=show_progress_bar)
+        if max_length is not None:
+            self._encoder.warn_beyond(max_length, f"max_length={max_length}", progress)
         batch_tokens = self._batch_tokens
         if batch_size is not None:
             batch_tokens = batch_size * (max_length or self._encoder.model.tokens.max_length)
@@ -172,7 +191,7 @@ class Embedder:
             normalize=normalize or normalize_embeddings,
             max_length=max_length,
             batch_tokens=batch_tokens,
-            progress=_PythonWarnings(is_shown=show_progress_bar),
+            progress=progress,
         )
 
     def _encode(self, texts: Texts, prompt: str | None, **settings: Any) -> Floats32:
@@ -219,12 +238,14 @@ class Embedder:
             backend: ``exact`` or ``faiss``.
             prompt: text or name of a prompt; default is the model's prompt for documents, if any.
         """
+        _check_texts(prompt=prompt)
+        kind = convert(backend, SearchBackend, "backend")
         encoder = self._encoder
         document_prompt = encoder.document_prompt(prompt)
         texts = _list_of(corpus)
         vectors = self._encode(texts, document_prompt)
         facts = encoder.facts(document_prompt)
-        return SearchIndex.build(vectors, texts, backend=SearchBackend(backend), info=facts)
+        return SearchIndex.build(vectors, texts, backend=kind, info=facts)
 
     @overload  # a str also fits the second signature, but the first one wins
     def search(  # type: ignore[overload-overlap]
@@ -252,6 +273,12 @@ class Embedder:
                 left out, as ``simcse analyze search`` does.
         """
         check_number("k", k)
+        _check_switches(keep_identical=keep_identical)
+        if _is_index_file(corpus):
+            raise DataError(
+                f"{corpus} is the file of an index, need texts or an opened index",
+                hint=f"give SearchIndex.load({str(corpus)!r})",
+            )
         if not isinstance(corpus, SearchIndex):
             corpus = self.index(corpus)
         encoder = self._encoder
@@ -292,6 +319,7 @@ class BatchEncoder:
         normalize: bool = False,
         **settings: Any,
     ) -> None:
+        _check_switches(normalize=normalize)
         self._column = column
         self._to = to
         self._normalize = normalize
@@ -305,11 +333,13 @@ class BatchEncoder:
         return {**batch, self._to: vectors}
 
 
-# What to give in Python for an option of ``simcse train`` that is no setting of a run.
+# What to give in Python for an option of ``simcse train`` that is no setting of a run, and for a
+# name of other libraries that is like none here.
 _HINT_OF_OPTION = {
     "mode": 'give objective="simcse-unsup" or objective="simcse-sup"',
     "seeds": "call train for each seed: seed=1",
     "set": 'give options={"NAME": VALUE}',
+    "learning_rate": "give lr=3e-5, for example",
     "mlm_weight": 'give options={"mlm_weight": X}',
     "dual_encoder": 'give options={"dual_encoder": True}',
 }
@@ -317,7 +347,10 @@ _HINT_OF_OPTION = {
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run folder and its record; ``metrics`` has what was measured at each logged step."""
+    """A run folder and its record; ``metrics`` has what was measured at each logged step.
+
+    ``path`` is absolute, so that it is the same folder after a change of the current one.
+    """
 
     path: Path
     record: RunRecord
@@ -342,6 +375,8 @@ def train_model(
     **settings: Any,
 ) -> FinishedRun:
     """Train a model: the same run as ``simcse train`` with these settings, bit for bit.
+
+    The random generators of the caller keep their state.
 
     Args:
         output: the run folder.
@@ -369,21 +404,29 @@ def train_model(
             hint=f'write the function into a file, and augment="FILE.py:{name}"',
         )
     refuse_options(settings, _HINT_OF_OPTION, place="train")
-    run_dir = Path(output)
+    _check_switches(resume=resume, force=force)
+    for name, function in (("on_step", on_step), ("on_eval", on_eval)):
+        if function is not None and not callable(function):
+            problem = f"train: {name} is {_kind_of(function)}, need a function"
+            raise ConfigError(problem, hint=f"give {name}=print, for example")
+    run_dir = Path(_path_text(output, "output", "runs/mine"))
+    folder = run_dir.absolute()
     progress = _PythonWarnings()
     flags = coerce_settings(TrainConfig, settings, place="train")
     with telling_sources(config, flags):
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
         try:
-            record = train_run(
-                ready,
-                run_dir,
-                progress,
-                resume=resume,
-                force=force,
-                on_step=on_step,
-                on_eval=on_eval,
-            )
+            device = resolve_device(ready.device)
+            with kept_rng_state(device), training_modes(device):
+                record = train_run(
+                    ready,
+                    run_dir,
+                    progress,
+                    resume=resume,
+                    force=force,
+                    on_step=on_step,
+                    on_eval=on_eval,
+                )
         except OutputError as error:
             hint = error.hint or ""
             for typed, said in (
@@ -395,7 +438,7 @@ def train_model(
             raise OutputError(error.message, hint=hint or None) from error
     # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
-    return FinishedRun(run_dir, next(records))
+    return FinishedRun(folder, next(records))
 
 
 def evaluate(
@@ -413,6 +456,7 @@ def evaluate(
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
 
+    _check_switches(force=force)
     suites: dict[str, tuple[Callable[..., Any], type]] = {
         "sts": (eval_sts.eval_sts, options.StsOptions),
         "transfer": (transfer.eval_transfer, options.TransferOptions),
@@ -431,7 +475,7 @@ def evaluate(
     evaluate_one = partial(score, progress=progress, force=force)
     outcome = evaluate_each_seed(evaluate_one, encoder, suite_settings, progress)
     # There is no result if the settings only ask for the sentences to be written.
-    return {} if outcome is None else dict(outcome.payload)
+    return {} if outcome is None else dict(json.loads(outcome.text(OutputFormat.JSON)))
 
 
 def mine_hard_negatives(
@@ -453,6 +497,7 @@ def mine_hard_negatives(
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
+    _check_switches(force=settings.get("force", False))
     given = {"output": output} | settings
     (options,) = build_options(given, HardNegativeOptions, place="mine_hard_negatives")
     if isinstance(inputs, str | Path):
@@ -479,11 +524,20 @@ def _list_of(texts: Texts) -> list[str]:
     if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         problem = f"need a text or several, found {kind}"
         raise DataError(problem, hint="give a text, or a list of texts")
-    items = list(texts)
+    # The items of a column of pyarrow are objects of its own.
+    items = texts.to_pylist() if hasattr(texts, "to_pylist") else list(texts)
     for position, item in enumerate(items):
         if not isinstance(item, str):
             raise _not_a_text(f"texts[{position}]", item)
     return items
+
+
+def _is_index_file(corpus: Any) -> bool:
+    """Tell whether a corpus is the path of a search index."""
+    if isinstance(corpus, str | PathLike):
+        with suppress(OSError):  # a text may be too long for a path
+            return is_index(str(corpus))
+    return False
 
 
 def _not_a_text(place: str, value: Any) -> DataError:
@@ -491,6 +545,8 @@ def _not_a_text(place: str, value: Any) -> DataError:
     hint = "leave it out, or give '' for an empty text"
     if isinstance(value, tuple | list):
         hint = "encode both sides of pairs on their own"
+    if isinstance(value, np.ndarray | np.floating):
+        hint = "give the texts themselves; only `similarity` takes vectors"
     if isinstance(value, bytes):
         hint = _HINT_FOR_BYTES
     return DataError(f"{place} is {_kind_of(value)} ({str(value)[:40]}), need a text", hint=hint)
@@ -527,12 +583,17 @@ def _kind_of(value: Any) -> str:
 
 def _name_of(model: str | Path) -> str:
     """Return the name or folder of a model as a text; raise ConfigError for anything else."""
-    if not isinstance(model, str | PathLike):
+    return _path_text(model, "model", "minilm", needed="a folder or a name")
+
+
+def _path_text(value: Any, name: str, example: str, *, needed: str = "a folder") -> str:
+    """Return the argument ``name`` as a text; raise ConfigError unless it is a text or path."""
+    if not isinstance(value, str | PathLike):
         raise ConfigError(
-            f"model is {_kind_of(model)} ({str(model)[:40]}), need a folder or a name",
-            hint='give one, such as "minilm"',
+            f"{name} is {_kind_of(value)} ({str(value)[:40]}), need {needed}",
+            hint=f'give one, such as "{example}"',
         )
-    return str(model)
+    return str(value)
 
 
 def _is_missing(value: Any) -> bool:
@@ -553,6 +614,20 @@ def check_number(name: str, value: Any, least: int = 1) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ConfigError(f"{name}={value!r}: need a whole number of at least {least}")
+
+
+def _check_texts(**texts: Any) -> None:
+    """Raise ConfigError for an argument that is no text; None is allowed."""
+    for name, value in texts.items():
+        if not isinstance(value, str | None):
+            raise ConfigError(f"{name}={value!r}: need a text")
+
+
+def _check_switches(**switches: Any) -> None:
+    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
+    for name, value in switches.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name}={value!r}: need True or False")
 
 
 class _PythonWarnings(SilentProgress):

@@ -1,6 +1,7 @@
 """What each objective makes of given vectors, against formulas written out here."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -287,3 +288,15 @@ def test_the_mlm_term_is_the_weighted_mean_over_chosen_tokens(variant, size, tin
     representations = tuple(map(torch.cat, zip(*parts, strict=True)))
     found = objective.losses(representations, batch)[0]["mlm"].item()
     assert found == pytest.approx(0.25 * np.mean(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_distillation_compares_the_vectors_that_the_model_gives(normalizes, tiny_model_dir):
+    objective, _ = build("distill mse", tiny_model_dir)
+    objective.encoder.record = replace(objective.encoder.record, normalize=normalizes)
+    students, teachers = vectors(5, 32), functional.normalize(vectors(5, 12, seed=1), dim=1)
+    units = functional.normalize(students, dim=1) if normalizes else students
+    expected = (units @ objective.double().map.weight.T - teachers).square().mean()
+    extra = {"teacher": teachers[:, None], "first": 0}
+    found = value(objective, (students,), 5, **extra)[0]
+    assert found == {"distance": pytest.approx(expected.item(), rel=1e-9)}

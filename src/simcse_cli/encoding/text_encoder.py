@@ -26,12 +26,9 @@ class TextEncoder:
 
     def __init__(self, options: EncodeOptions, progress: Progress) -> None:
         self.model = load_for_encoding(options.model, options, progress)
-        most = self.model.model.tokens.max_length
-        if options.max_length is not None and options.max_length > most:
-            progress.warn(
-                f"--max-length {options.max_length}: {self.model.name} reads at most {most} "
-                "sub-words, where longer texts are cut"
-            )
+        if options.max_length is not None:
+            place = f"--max-length {options.max_length}"
+            self.model.warn_beyond(options.max_length, place, progress)
         self._options = options
         self._fitted = None
         self.dim = self.model.dim

@@ -1,5 +1,8 @@
 """The precision of arithmetic: which one to use, and how to switch it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -59,6 +62,13 @@ def set_float32_products(precision: Precision, device: torch.device) -> None:
 def no_autocast(device: torch.device) -> torch.autocast:
     """Return a context in which operations keep the dtype of their inputs."""
     return torch.autocast(device.type, enabled=False)
+
+
+@contextmanager
+def training_modes(device: torch.device) -> Iterator[None]:
+    """Switch gradients on and autocast off, whatever the code around has set."""
+    with torch.inference_mode(False), torch.enable_grad(), no_autocast(device):
+        yield
 
 
 def wide(values: Tensor) -> Tensor:

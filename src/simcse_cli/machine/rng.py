@@ -1,5 +1,8 @@
-"""The state of PyTorch's random generators."""
+"""The state of the random generators of PyTorch and of Python."""
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -30,3 +33,15 @@ class RngState:
         torch.set_rng_state(self.cpu)
         if self.cuda is not None:
             torch.cuda.set_rng_state(self.cuda, device)
+
+
+@contextmanager
+def kept_rng_state(device: torch.device) -> Iterator[None]:
+    """Restore the generators of Python, of the CPU and of one GPU when the block ends."""
+    state = RngState.of(device)
+    python_state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        state.restore(device)

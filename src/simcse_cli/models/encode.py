@@ -13,6 +13,7 @@ import torch
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.errors import CheckpointError, ConfigError
 from simcse_cli.files.digests import encoder_digest
+from simcse_cli.machine.precision import no_autocast
 from simcse_cli.machine.processes import add_up, process_count, process_rank
 from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
 from simcse_cli.machine.threads import map_on_cores
@@ -178,6 +179,14 @@ class ReadyEncoder:
     def warn_unread(self, progress: Progress) -> None:
         self.model.tokens.warn_unread(progress)
 
+    def warn_beyond(self, max_length: int, place: str, progress: Progress) -> None:
+        """Warn if the model cannot read texts of this length; ``place`` begins the message."""
+        most = self.model.tokens.max_length
+        if max_length > most:
+            progress.warn(
+                f"{place}: {self.name} reads at most {most} sub-words, where longer texts are cut"
+            )
+
     def unknown_texts(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of the texts in which the model knows no sub-word."""
         return _Texts.read(self.model, texts, self.prompt, self.use.long, max_length=None).unknown
@@ -287,7 +296,12 @@ def encode(
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(), progress.task("encoding", len(distinct)) as task:
+        # The precision of the model holds, also where the caller's code is under autocast.
+        with (
+            no_autocast(model.device),
+            torch.inference_mode(),
+            progress.task("encoding", len(distinct)) as task,
+        ):
             size = batch_tokens or _batch_tokens(model)
             for batch, batch_vectors in _batch_vectors(model, rows, size, n_skipped, shared):
                 vectors[batch] = batch_vectors

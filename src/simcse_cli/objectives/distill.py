@@ -38,8 +38,9 @@ class Distill(Objective):
 
     Source: Reimers and Gurevych 2020 for ``match=mse``; the other values are variants. A teacher's
     vector has length 1; vectors of several teachers are joined, each times the square root of its
-    share of the weights. If student and teachers differ in width, a linear map without bias is
-    trained between them and dropped afterwards; cosines need no map.
+    share of the weights. The student's vector is the one that it gives when it is used, so it has
+    length 1 as well if the model scales its vectors. If student and teachers differ in width, a
+    linear map without bias is trained between them and dropped afterwards; cosines need no map.
     """
 
     name = ObjectiveName.DISTILL
@@ -72,11 +73,15 @@ class Distill(Objective):
         # ``first`` is the first row of this process, and column 0 has the anchors.
         first = batch.extra["first"]
         targets = batch.extra["teacher"][first : first + len(vectors), 0]
+        # Cosines do not depend on the length of the student's vectors.
+        is_mse = self.options.match is DistillTarget.MSE
+        if is_mse and self.encoder.record.normalize:
+            vectors = l2_normalize(vectors)
         mapped = vectors
         if self.map is not None:
             with no_autocast(vectors.device):
                 mapped = self.map(vectors)
-        if self.options.match is DistillTarget.MSE:
+        if is_mse:
             losses = (mapped - targets).square().mean(dim=1)
         else:
             losses = 1 - functional.cosine_similarity(l2_normalize(mapped), targets)
