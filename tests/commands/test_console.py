@@ -1,4 +1,5 @@
 import csv
+import html
 import io
 import json
 import os
@@ -30,6 +31,28 @@ REPORT = Report(
 def test_bars_in_headings_and_cells_do_not_split_a_markdown_table():
     report = Report("", [Column("a", "left|right")], [{"a": "x|y"}])
     assert to_markdown(report).splitlines() == ["| left\\|right |", "|---|", "| x\\|y |"]
+
+
+def test_markdown_obeys_no_text():
+    """Rendered by a Markdown library, each cell shows the text itself."""
+    render = pytest.importorskip("markdown_it").MarkdownIt().enable("table").render
+    texts = [
+        "<script>alert(1)</script>",
+        "![a](http://x) [b](javascript:1)",
+        "`c` *d* **e** &lt; &#60; a < b & c",
+        r"\<b> \\<i> \[f](g) C:\temp \|",
+    ]
+    report = Report("", [Column("text")], [{"text": text} for text in texts], ["<u>note</u>"])
+    page = render(to_markdown(report))
+    shown = [html.unescape(cell) for cell in re.findall("<td>(.*)</td>", page)]
+    assert shown == texts
+    assert "&lt;u&gt;note&lt;/u&gt;" in page
+
+
+def test_latex_rows_are_no_options_of_the_line_before():
+    report = Report("", [Column("text")], [{"text": "[9cm]"}, {"text": "*"}, {"text": "a[1]"}])
+    rows = to_latex(report).split("\\midrule\n")[1].splitlines()[:3]
+    assert rows == [r"{}[9cm] \\", r"{}* \\", r"a[1] \\"]
 
 
 def test_a_line_end_in_a_cell_does_not_end_a_markdown_table():

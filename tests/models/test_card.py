@@ -386,6 +386,28 @@ def test_prepare_model_replaces_its_own_card_and_keeps_a_changed_one(run, invoke
     assert publish() == publish() == "# Mine\n"
 
 
+def test_a_card_that_links_out_of_its_folder_is_not_copied(tiny_model_dir, invoke, tmp_path):
+    def copy_of(folder, card):
+        shutil.copytree(tiny_model_dir, folder)
+        (folder / "README.md").symlink_to(card)
+        words = ("--pooler", "avg", "-o", folder.parent / "copy")
+        outcome = invoke("prepare", "model", folder, *words)
+        assert outcome.exit_code == 0, outcome.stderr
+        return folder.parent / "copy" / "README.md", outcome.stderr
+
+    (tmp_path / "private").write_text("my key")
+    copied, told = copy_of(tmp_path / "model", tmp_path / "private")
+    assert not copied.exists()
+    assert "is a link to a file outside the model folder" in " ".join(told.split())
+
+    # In the Hub's cache, all files are such links.
+    blobs = tmp_path / "models--a--b" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "card").write_text("# A card")
+    copied, _ = copy_of(tmp_path / "models--a--b" / "snapshots" / "c", blobs / "card")
+    assert copied.read_text() == "# A card"
+
+
 def test_a_training_length_beyond_that_of_the_model_is_not_in_the_card(
     tiny_model_dir, sts_folder, tmp_path
 ):

@@ -24,6 +24,7 @@ from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.resolve import commit_of, hub_name_of
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import label
+from simcse_cli.results.report import markdown
 from simcse_cli.results.result import CHOSE_MODEL, SuiteResult, TaskResult
 from simcse_cli.results.runs import (
     RESULTS,
@@ -383,6 +384,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["x100"] = lambda share: f"{100 * share:.2f}"
+    environment.filters["markdown"] = markdown
     environment.globals |= {
         "scores_start": _SCORES_START.strip(),
         "scores_end": _SCORES_END.strip(),
@@ -412,8 +414,8 @@ def _card(
         place=place,
         front=_with_scores(metadata, CARD_FILE, run_dir, scores, table_rows={}),
         base=record.base,
-        name=record.base.get("name") or Path(record.model).name,
-        sources=list(map(_file_name, sources)),
+        name=markdown(record.base.get("name") or Path(record.model).name),
+        sources=[markdown(_file_name(source)) for source in sources],
         compared_by=compared[Similarity(model.record.similarity)],
         hardware=_hardware(record),
         duration=duration(record.timings.get("hours")),

@@ -402,8 +402,8 @@ def export_model(
     # Facts of the training, and the digest by which the next export notices an edited card.
     recorded = sound_entries_of(files.named / RECORD_FILE)
     facts: _Entries = {key: recorded[key] for key in ("objective", "step") if key in recorded}
-    source_card = files.named / CARD_FILE
-    if source_card.is_file():
+    source_card = _own_card(files.named, progress)
+    if source_card is not None:
         facts["card_sha256"] = sha256_file(source_card)
     card = _choose_card(source_card, target, name, progress)
 
@@ -442,9 +442,29 @@ def export_model(
         )
 
 
-def _choose_card(source_card: Path, target: Path, name: str, progress: Progress) -> bytes | None:
+def _own_card(folder: Path, progress: Progress) -> Path | None:
+    """Return the card of a model; None if there is none, or if it is a link out of the folder.
+
+    A copy of the model may be published, and the link may lead to a private file. In the Hub's
+    cache, all files of a snapshot are links to the folder ``blobs`` of their model.
+    """
+    card = folder / CARD_FILE
+    if not card.is_file():
+        return None
+    own_places = [folder.resolve()]
+    if folder.parent.name == "snapshots":
+        own_places.append(folder.resolve().parents[1] / "blobs")
+    if any(card.resolve().is_relative_to(place) for place in own_places):
+        return card
+    progress.warn(f"{card} is a link to a file outside the model folder, so it is not copied")
+    return None
+
+
+def _choose_card(
+    source_card: Path | None, target: Path, name: str, progress: Progress
+) -> bytes | None:
     """Return the card to write: the target's if a user has edited it, else the source's, if any."""
-    card = source_card.read_bytes() if source_card.is_file() else None
+    card = None if source_card is None else source_card.read_bytes()
     target_card = target / CARD_FILE
     # An earlier export has recorded the digest of the card that it copied from its source.
     recorded = sound_entries_of(target / RECORD_FILE)

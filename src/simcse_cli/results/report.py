@@ -298,18 +298,31 @@ def to_csv(report: Report) -> str:
     return printable(stream.getvalue())
 
 
+# What Markdown and HTML inside it would obey: code, emphasis, cells, the targets of links, tags,
+# entities, and backslashes before such a sign.
+_MARKDOWN_SIGNS = re.compile(r"[`*|]|(?<=\])\(|<(?=[A-Za-z/!?])|&(?=#?\w+;)|\\(?=[!-/:-@\[-`{-~])")
+
+
+def markdown(text: str) -> str:
+    r"""Escape text for a line or a cell of a table in Markdown.
+
+    Example:
+        >>> print(markdown("![x](http:y) <b>p < 0.05, a|b"))
+        ![x]\(http:y) \<b>p < 0.05, a\|b
+    """
+    return printable(_MARKDOWN_SIGNS.sub(r"\\\g<0>", text.replace("\n", " ")))
+
+
 def to_markdown(report: Report) -> str:
     # The line below the headings: numbers are set to the right.
     rule = "|".join("---" if column.kind == "text" else "---:" for column in report.columns)
     rows = [[column.heading for column in report.columns], *report.cells()]
     lines = []
     for row in rows:
-        # A cell with a line end would end the table.
-        cells = " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in row)
-        lines.append(f"| {cells} |")
+        lines.append(f"| {' | '.join(map(markdown, row))} |")
     lines.insert(1, f"|{rule}|")
-    lines += [f"\n{note}" for note in report.notes]
-    return printable("\n".join(lines)) + "\n"
+    lines += [f"\n{markdown(note)}" for note in report.notes]
+    return "\n".join(lines) + "\n"
 
 
 _LATEX_ESCAPES = str.maketrans(
@@ -349,7 +362,9 @@ def to_latex(report: Report) -> str:
             # The sign of a number is in math mode; elsewhere a minus is set as a hyphen.
             is_signed = column.kind != "text" and cell[0] in "+-"
             cells.append(f"${cell[0]}${_latex(cell[1:])}" if is_signed else _latex(cell))
-        body += " & ".join(cells) + " \\\\\n"
+        line = " & ".join(cells)
+        # The end of the line before takes a star or an option in brackets.
+        body += ("{}" if line.startswith(("[", "*")) else "") + line + " \\\\\n"
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
     caption = _latex(". ".join([report.title or "Results", *report.notes]))
     return _LATEX_TABLE.substitute(
