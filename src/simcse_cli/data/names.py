@@ -136,7 +136,7 @@ def is_hard_negative(name: str) -> bool:
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
 
 
-def is_index(name: str) -> bool:
+def counts_rows(name: str) -> bool:
     """Tell whether a name is that of row numbers or ids.
 
     Example:
