@@ -140,8 +140,8 @@ def counts_rows(name: str) -> bool:
     """Tell whether a name is that of row numbers or ids.
 
     Example:
-        >>> is_index("old_index"), is_index("#1 ID"), is_index("pair_ID"), is_index("valid")
-        (True, True, True, False)
+        >>> [counts_rows(name) for name in ("old_index", "#1 ID", "pair_ID", "valid")]
+        [True, True, True, False]
     """
     return _INDEX.search(fold(name)) is not None
 
