@@ -37,7 +37,7 @@ from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 # Increase this when a change of the evaluation changes scores, so that kept results are not reused.
-_RESULT_VERSION = 2
+_RESULT_VERSION = 3
 
 
 @dataclass(frozen=True)
