@@ -111,7 +111,7 @@ class DevPairs:
             aligned = alignment(left[positive], right[positive])
         return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines})
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the pairs, for the difference of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
         _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)
@@ -146,7 +146,7 @@ class DevSts:
 
         return with_geometry(encoded, self.pairs, mean, tasks, cosines)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
         samples = {}
         for task in self.tasks:
@@ -235,7 +235,7 @@ class DevRetrieval:
         examples = {_QUERIES: measures.ndcgs[:, 9]}
         return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, examples)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the queries."""
         sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
         _, test = paired_mean_bootstrap({_QUERIES: sides})
@@ -317,14 +317,17 @@ def with_geometry(
 def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
-    The result is None if the values of the examples are not known for both models. It is also None
-    for transfer tasks and masked texts, which have no interval.
+    The result is None if the values of the examples are not known for both models, or if most
+    resamples of the pairs have no correlation. It is also None for transfer tasks and masked texts,
+    which have no interval.
     """
     if not after or after.keys() != before.keys():
         return None
     if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
         return None
     test = dev_set.gain(after, before)
+    if test is None:
+        return None
     unit = _PAIRS
     if isinstance(dev_set, DevRetrieval):
         unit = _QUERIES
