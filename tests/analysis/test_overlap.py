@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from helpers import Told
 from simcse_cli.analysis.options import OverlapOptions
 from simcse_cli.analysis.overlap import overlap_analysis, overlap_figure, read_overlaps, summarize
 from simcse_cli.data.given import Given
@@ -28,6 +29,17 @@ def test_read_overlaps_counts_repeated_words_only_with_multisets(tmp_path):
     assert read_overlaps(path, "mine", COLUMNS, SilentProgress()).tolist() == pytest.approx([0.5])
     distinct = read_overlaps(path, "mine", COLUMNS, SilentProgress(), multiset=False)
     assert distinct.tolist() == pytest.approx([1.0])
+
+
+def test_read_overlaps_leaves_out_and_counts_pairs_without_a_word(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("anchor,positive\n.,.\n\U0001f600,\U0001f600\na b,b c\na,!\n")
+    progress = Told()
+    assert read_overlaps(path, "mine", COLUMNS, progress).tolist() == [0.5, 0.0]
+    assert progress.lines == [f"{path}: left out 2 pairs without any word"]
+    path.write_text("anchor,positive\n.,.\n")
+    with pytest.raises(DataError, match=r"no pair has a word"):
+        read_overlaps(path, "mine", COLUMNS, SILENT)
 
 
 def test_read_overlaps_names_a_missing_column(tmp_path):

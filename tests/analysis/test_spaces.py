@@ -59,6 +59,7 @@ def test_score_is_taken_on_the_last_pairs():
     right = np.array([[0, 1], [1, 0], [1, 9], [1, 1]])
     found = space(np.tile([1.0, 0.0], (4, 1)), right, [5.0, 0.0, 1.0, 2.0])
     assert replace(found, data=replace(found.data, n_scored=3)).score == pytest.approx(-0.5)
+    assert replace(found, left=found.right).score is None  # all cosines are 1, up to rounding
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ def slow_f1(first, second):
         ("a dog runs", "a dog sleeps here", 4 / 7),
         ("A dog runs.", "runs a dog", 1.0),
         ("yes", "no", 0.0),
-        ("", "...", 0.0),
+        ("...", "a word", 0.0),
+        (".", ".", None),
         ("a a a", "a", 0.5),
         ("Le caf\u00e9 est ferm\u00e9.", "Le cafe\u0301 est ferme\u0301.", 1.0),  # NFC and NFD
         ("\ud55c\uad6d\uc5b4", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165", 1.0),
@@ -133,6 +134,7 @@ def test_overlap_mean_has_no_value_before_the_first_pair():
     assert mean.value is None
     mean.add("a b", "a b")
     mean.add("a", "b")
+    mean.add("!", "\U0001f600")  # no word on either side
     assert (mean.value, mean.n_pairs) == (0.5, 2)
 
 

@@ -1,5 +1,7 @@
 """Resampled correlations against SciPy on the drawn data, intervals, paired tests, and corrections by hand."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,6 +25,7 @@ from simcse_cli.evaluation.bootstrap import (
     with_intervals,
 )
 from simcse_cli.evaluation.correlation import aggregate, pearson
+from simcse_cli.progress import SilentProgress
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
@@ -200,7 +203,45 @@ def test_defaults_are_a_thousand_resamples_two_thousand_for_a_test_and_seed_zero
 
 def test_constant_scores_correlate_with_nothing() -> None:
     correlation = ResampledCorrelation(np.ones(3), gold=np.array([1.0, 2.0, 3.0]))
-    assert correlation.observed().tolist() == [0.0]
+    assert np.isnan(correlation.observed()).tolist() == [True]
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_a_resample_is_undefined_where_a_side_is_constant_up_to_rounding(metric: Metric) -> None:
+    gold, scores = np.array([0.1, 0.1, 0.3]), np.array([0.2, 0.7, 0.7 + 1e-8])
+    counts = np.array([[3, 0, 2, 1, 0, 1], [0, 3, 1, 0, 2, 1], [0, 0, 0, 2, 1, 1]], dtype=float)
+    found = ResampledCorrelation(scores, gold=gold, metric=metric)(counts)
+    assert np.isnan(found).tolist() == [[True, True, True, False, True, False]]
+
+
+def test_undefined_resamples_are_left_out_of_intervals_and_counted() -> None:
+    progress = SilentProgress()
+    scores = {"few": np.array([0.2, np.nan, 0.4, 0.6]), "most": np.array([0.1] + 3 * [np.nan])}
+    result = SuiteResult("sts", {}, {name: TaskResult(0.5, 3) for name in scores})
+    found = with_intervals(result, scores, progress)
+    assert found.intervals() == {"few": interval(np.array([0.2, 0.4, 0.6]))}
+    assert progress.warnings == [
+        "few --ci: 1 of 4 resamples have no correlation and are left out",
+        "most --ci: 3 of 4 resamples have no correlation, so there is no interval",
+        "average --ci: 3 of 4 resamples have no correlation, so there is no interval",
+    ]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_undefined_resamples_are_left_out_of_paired_tests(seeds: int) -> None:
+    gold = np.arange(3.0)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(2, seeds, 3))
+    progress = SilentProgress()
+    pairs = PairedSample(gold, gold + noise[0], gold - 3 + noise[1])
+    tests, mean = paired_bootstrap({"t": [pairs]}, n_resamples=100, progress=progress)
+    # A resample holds one pair alone with probability 1/9.
+    (warning,) = progress.warnings
+    assert re.fullmatch(r"t, paired test: \d+ of 100 resamples have no correlation and .*", warning)
+    assert tests["t"] == mean
+    assert np.isfinite([mean.low, mean.high, mean.p_value, mean.p_decisive]).all()
+    constant = PairedSample(gold, np.ones(3), gold)
+    assert paired_bootstrap({"t": [constant]}, n_resamples=100) == ({}, None)
 
 
 def test_resampled_correlation_refuses_unlike_lengths() -> None:

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simcse_cli.evaluation.correlation import aggregate, cosine_rows, pearson, spearman, strata
+from simcse_cli.evaluation.correlation import (
+    aggregate,
+    correlate,
+    cosine_rows,
+    pearson,
+    spearman,
+    strata,
+)
 from simcse_cli.settings.choices import Aggregation, Metric
 
 
@@ -105,3 +112,12 @@ def test_correlations_do_not_pass_one_by_rounding():
 def test_values_that_overflow_and_no_subset_at_all_have_no_score():
     assert pearson([1e200, 2e200, 4e200], [1.0, 2.0, 3.0]) is None
     assert aggregate(Metric.SPEARMAN, Aggregation.ALL, []) is None
+
+
+@pytest.mark.parametrize("metric", Metric)
+def test_cosines_that_differ_by_rounding_alone_have_no_correlation(metric):
+    gold = np.arange(3.0)
+    assert correlate(metric, 1 - 2e-7 * gold, gold) is None
+    assert aggregate(metric, Aggregation.ALL, [(1 - 2e-7 * gold, gold)]) is None
+    assert correlate(metric, 1 - 1e-6 * gold, gold) == pytest.approx(-1)
+    assert correlate(metric, 0 * gold, gold) is correlate(metric, [], []) is None

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 
 from helpers import write_transfer_folder
-from simcse_cli.data.senteval import read_sts_task, sts_files
+from simcse_cli.data.senteval import StsTask, read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.bootstrap import PairedSample, paired_bootstrap
 from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
@@ -19,7 +19,14 @@ from simcse_cli.progress import SilentProgress
 from simcse_cli.results.runs import Gain
 from simcse_cli.settings.choices import STS_TASKS, DevSuite, Metric, TransferProtocol
 from simcse_cli.settings.config import TrainConfig
-from simcse_cli.training.dev import NO_SCORE, DevMasked, DevRetrieval, build_dev_set, gain_of
+from simcse_cli.training.dev import (
+    NO_SCORE,
+    DevMasked,
+    DevRetrieval,
+    DevSts,
+    build_dev_set,
+    gain_of,
+)
 
 
 def encode(sentences):
@@ -177,14 +184,14 @@ def test_transfer_suite_is_the_mean_dev_accuracy_of_the_fast_protocol(transfer_f
 
 
 def test_vectors_that_are_not_finite_give_no_score(transfer_folder, sts_folder):
-    progress = SilentProgress()
     transfer = TrainConfig(
         dev_suite=DevSuite.TRANSFER, data_dir=str(transfer_folder), dev_tasks="CR"
     )
     for config in (sts_config(sts_folder), transfer):
-        dev_set, _ = build_dev_set(config, progress)
-        assert dev_set.score(unlike).score is None
-    assert "not finite" in progress.warnings[-1]
+        dev_set, _ = build_dev_set(config, SilentProgress())
+        found = dev_set.score(unlike)
+        assert found.score is None
+        assert "not finite" in found.why
 
 
 def test_equal_vectors_give_no_sts_score(sts_folder):
@@ -269,3 +276,20 @@ def test_masked_texts_whose_loss_overflows_have_no_score():
     loss = torch.tensor([torch.nan])
     objective = SimpleNamespace(eval=lambda: None, encode=lambda _: (loss,))
     assert DevMasked(objective, [None], n_masked=1).score(None) == NO_SCORE
+
+
+@pytest.mark.parametrize(
+    ("n_pairs", "why"),
+    [(1, "a correlation needs two pairs or more"), (2, "all pairs have the same cosine")],
+)
+def test_a_dev_score_that_is_undefined_says_why(n_pairs, why, tmp_path):
+    path = tmp_path / "dev.csv"
+    rows = ["a,b,1", "c,d,2"][:n_pairs]
+    path.write_text("\n".join(["sentence1,sentence2,score", *rows]) + "\n")
+    dev_set, _ = build_dev_set(TrainConfig(dev_file=str(path)), SilentProgress())
+    found = dev_set.score(lambda texts: np.ones((len(texts), 2), np.float32))
+    assert (found.score, found.why) == (None, why)
+    task = StsTask("STS12", "test", {"own": dev_set.pairs})
+    suite = DevSts([task], Metric.SPEARMAN, dev_set.pairs)
+    assert suite.score(lambda texts: np.ones((len(texts), 2), np.float32)).why == f"STS12: {why}"
+    assert dev_set.score(lambda texts: np.full((len(texts), 2), np.nan)).why == NO_SCORE.why

@@ -26,10 +26,12 @@ def read_overlaps(
 ) -> Floats:
     """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
 
+    Pairs without any word have no F1: they are left out and counted.
     ``multiset`` counts repeated words each time. ``name`` stands beside the progress bar.
     """
     values: list[float] = []
     n_empty = 0
+    n_wordless = 0
 
     def count_empty() -> None:
         nonlocal n_empty
@@ -37,10 +39,19 @@ def read_overlaps(
 
     with progress.task(f"overlap of {name}") as task:
         for left, right in iter_pairs(source, given, left_out=count_empty):
-            values.append(overlap_f1(left, right, multiset=multiset))
+            f1 = overlap_f1(left, right, multiset=multiset)
+            if f1 is None:
+                n_wordless += 1
+            else:
+                values.append(f1)
             task.advance()
+    if n_wordless and not values:
+        raise DataError(f"{source_name(source)}: no pair has a word (letters or digits)")
     if not values:
         raise DataError(f"{source_name(source)} has no rows")
+    if n_wordless:
+        unit = "pair" if n_wordless == 1 else "pairs"
+        progress.info(f"{source_name(source)}: left out {n_wordless:,} {unit} without any word")
     if n_empty:
         unit = "row" if n_empty == 1 else "rows"
         progress.info(f"{source_name(source)}: left out {n_empty:,} {unit} with an empty text")

@@ -428,7 +428,9 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     # Several baselines may have other seeds than the run, so they are not paired.
     # Under the name of the measure, the resamples are those of `compare`.
     tests, _ = paired_bootstrap({data.measure: [sample]}, by_seed=len(before) == 1)
-    test = tests[data.measure]
+    test = tests.get(data.measure)
+    if test is None:
+        return f"On {data.name}: not tested, as most resamples of the pairs have no correlation."
     words = test.verdict(test.p_decisive, label, "pairs")
     points = f"{100 * test.difference:+.2f} ({100 * test.low:+.2f} to {100 * test.high:+.2f})"
     points += f", 95% interval over {test.examples('pairs')}"

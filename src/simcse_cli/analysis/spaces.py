@@ -16,7 +16,7 @@ from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
-from simcse_cli.evaluation.correlation import cosine_rows, spearman
+from simcse_cli.evaluation.correlation import correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
 from simcse_cli.evaluation.fit_postprocess import (
@@ -258,7 +258,7 @@ class EmbeddingSpace:
     def score(self) -> float | None:
         """Spearman correlation with the ratings of the scored pairs, a fraction."""
         scored = slice(-self.data.n_scored, None)
-        return spearman(self.cosines[scored], self.data.pairs.gold[scored])
+        return correlate(Metric.SPEARMAN, self.cosines[scored], self.data.pairs.gold[scored])
 
 
 def encode_pairs(

@@ -77,7 +77,12 @@ def run_tests(
     def bootstrap_pairs(samples: Mapping[str, Any], baseline: Entry, by_seed: bool) -> Tests:
         metric, aggregation = _scoring(baseline)
         return bootstrap.paired_bootstrap(
-            samples, aggregation=aggregation, metric=metric, by_seed=by_seed, **resampling
+            samples,
+            aggregation=aggregation,
+            metric=metric,
+            by_seed=by_seed,
+            progress=progress,
+            **resampling,
         )
 
     def bootstrap_classes(samples: Mapping[str, Any], _: Entry, by_seed: bool) -> Tests:
@@ -182,7 +187,7 @@ def _tests_of(
     for average, tasks in _by_average(shared, suite.average).items():
         found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
         tests |= found
-        if len(found) > 1:
+        if len(tasks) > 1 and test_of_mean is not None:
             tests[average] = test_of_mean
     task_tests = []
     for name, test in tests.items():

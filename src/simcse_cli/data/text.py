@@ -153,8 +153,8 @@ def digest_keys(keys: Iterable[str]) -> int:
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
-def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
-    """Return the F1 of the words that two texts share, in [0, 1].
+def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float | None:
+    """Return the F1 of the words that two texts share, in [0, 1]; None if neither has a word.
 
     With A and B the words of the two texts:
 
@@ -165,26 +165,28 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float:
     give 39.6% on the entailment pairs of the SNLI development and test sets.
 
     Without ``multiset`` each distinct word counts once. The value is 1 for the same words in any
-    order, and 0 if the texts share no word or have none.
+    order, and 0 if the texts share no word.
     ``"a dog runs"`` and ``"a dog sleeps here"`` give 4/7.
     """
     collect = list if multiset else set
     left = Counter(collect(words(first)))
     right = Counter(collect(words(second)))
     n_words = left.total() + right.total()
-    return 2 * (left & right).total() / n_words if n_words else 0.0
+    return 2 * (left & right).total() / n_words if n_words else None
 
 
 @dataclass
 class OverlapMean:
-    """Running mean of ``overlap_f1`` over pairs; its value is None before the first pair."""
+    """Running mean of ``overlap_f1`` over pairs with words; its value is None before the first."""
 
     n_pairs: int = 0
     total: float = 0.0
 
     def add(self, first: str, second: str) -> None:
-        self.n_pairs += 1
-        self.total += overlap_f1(first, second)
+        f1 = overlap_f1(first, second)
+        if f1 is not None:
+            self.n_pairs += 1
+            self.total += f1
 
     @property
     def value(self) -> float | None:

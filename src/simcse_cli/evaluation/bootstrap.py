@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import bdtr, stdtr, stdtrit
 
 from simcse_cli.arrays import Array, Booleans, Floats
-from simcse_cli.evaluation.correlation import strata
+from simcse_cli.evaluation.correlation import LEAST_COSINE_RANGE, strata
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
@@ -54,7 +55,8 @@ class ResampledCorrelation:
     """Correlations of the scores of several models with the same gold scores, in resamples.
 
     Scores and gold scores are vectors ``(n,)`` of any scale, n at least 2. Spearman ranks are taken
-    within each resample; ties have their mean rank.
+    within each resample; ties have their mean rank. A correlation is undefined, and NaN, where the
+    drawn gold scores are equal or the drawn scores lie within ``LEAST_COSINE_RANGE``.
     """
 
     def __init__(self, *scores: Floats, gold: Floats, metric: Metric = Metric.SPEARMAN) -> None:
@@ -62,30 +64,45 @@ class ResampledCorrelation:
             shapes = ", ".join(str(vector.shape) for vector in (*scores, gold))
             raise ValueError(f"need vectors of one length, at least 2, got shapes {shapes}")
         centring = _centred_ranks if metric is Metric.SPEARMAN else _centred_values
+        self._scores = scores
+        self._gold = gold
         self._centre_scores = [centring(vector) for vector in scores]  # a function for each model
         self._centre_gold = centring(gold)
-        self._n = gold.size
 
     def __call__(self, counts: Floats) -> Floats:
-        """Return ``(models, R)`` correlations for counts ``(n, R)``; 0 where a side is constant."""
+        """Return ``(models, R)`` correlations for counts ``(n, R)``; NaN where undefined."""
         # The values are centred, so sums of products weighted by the counts are covariances, up to
         # a factor that cancels out.
         gold = self._centre_gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
-        correlations = np.zeros((len(self._centre_scores), counts.shape[1]))
-        for row, centre in zip(correlations, self._centre_scores, strict=True):
+        gold_varies = _drawn_range(self._gold, counts) > 0
+        correlations = np.full((len(self._scores), counts.shape[1]), np.nan)
+        models = zip(correlations, self._scores, self._centre_scores, strict=True)
+        for row, values, centre in models:
             scores = centre(counts)
             scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
-            np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=scale > 0)
+            varies = gold_varies & (_drawn_range(values, counts) >= LEAST_COSINE_RANGE)
+            is_defined = varies & (scale > 0)
+            np.divide((weighted_gold * scores).sum(axis=0), scale, out=row, where=is_defined)
         return correlations
 
     def observed(self) -> Floats:
         """Return the correlations ``(models,)`` of the data, in which every pair occurs once."""
-        return self(np.ones((self._n, 1)))[:, 0]
+        return self(np.ones((self._gold.size, 1)))[:, 0]
 
     def draw(self, n_resamples: int, rng: np.random.Generator) -> Floats:
-        return np.hstack([self(counts) for counts in resample_counts(self._n, n_resamples, rng)])
+        return np.hstack(
+            [self(counts) for counts in resample_counts(self._gold.size, n_resamples, rng)]
+        )
+
+
+def _drawn_range(values: Floats, counts: Floats) -> Floats:
+    """Return the range ``(R,)`` of the values that each resample has drawn."""
+    is_drawn = counts > 0
+    column = values[:, None]
+    highest = np.where(is_drawn, column, -np.inf).max(axis=0)
+    return np.asarray(highest - np.where(is_drawn, column, np.inf).min(axis=0))
 
 
 def _centred_values(values: Floats) -> Centred:
@@ -136,20 +153,48 @@ def interval(resampled: Floats, *, level: float = LEVEL) -> dict[str, float]:
     return {"low": float(low), "high": float(high), "level": level}
 
 
-def with_intervals(result: SuiteResult, resampled: Mapping[str, Floats]) -> SuiteResult:
+def with_intervals(
+    result: SuiteResult, resampled: Mapping[str, Floats], progress: Progress = SILENT
+) -> SuiteResult:
     """Return the result with the intervals of its tasks and of their plain mean.
 
-    ``resampled`` maps each task that has a score to its resampled scores ``(R,)``. The tasks are
-    drawn independently, so the mean of their resamples is a resample of their mean.
+    ``resampled`` maps each task that has a score to its resampled scores ``(R,)``, NaN where they
+    are undefined. The tasks are drawn independently, so the mean of their resamples is a resample
+    of their mean. There is no interval where more than half of the resamples are undefined.
     """
     if not resampled:
         return result
     tasks = dict(result.tasks)
     for name, scores in resampled.items():
-        if task := tasks[name]:
-            tasks[name] = replace(task, extra={**task.extra, "ci": interval(scores)})
-    average = interval(np.mean(list(resampled.values()), axis=0))
-    return replace(result, tasks=tasks, figures={**result.figures, "average_ci": average})
+        is_defined = _defined(scores, f"{name} --ci", progress)
+        task = tasks[name]
+        if task and is_defined is not None:
+            extra = {**task.extra, "ci": interval(scores[is_defined])}
+            tasks[name] = replace(task, extra=extra)
+    means = np.mean(list(resampled.values()), axis=0)
+    figures = dict(result.figures)
+    # The mean over one task is that task, which has had its warning.
+    is_defined = _defined(means, "average --ci", progress if len(resampled) > 1 else SILENT)
+    if is_defined is not None:
+        figures["average_ci"] = interval(means[is_defined])
+    return replace(result, tasks=tasks, figures=figures)
+
+
+def _defined(resampled: Floats, place: str, progress: Progress) -> Booleans | None:
+    """Return which of the resampled scores ``(R,)`` are defined; warn if some are not.
+
+    Return None if more than half of them are undefined.
+    """
+    is_defined = ~np.isnan(resampled)
+    n_undefined = int(np.count_nonzero(~is_defined))
+    if not n_undefined:
+        return is_defined
+    are_too_many = 2 * n_undefined > resampled.size
+    progress.warn(
+        f"{place}: {n_undefined:,} of {resampled.size:,} resamples have no correlation"
+        f"{', so there is no interval' if are_too_many else ' and are left out'}"
+    )
+    return None if are_too_many else is_defined
 
 
 def resample_sts(
@@ -265,8 +310,11 @@ class PairedTest:
         return f"{direction} than {baseline} by {nearer:.1f} to {further:.1f} points"
 
 
-Tests = tuple[dict[str, PairedTest], PairedTest]
-"""The test of each task by its name, and the test of the mean over the tasks."""
+Tests = tuple[dict[str, PairedTest], PairedTest | None]
+"""The test of each task by its name, and the test of the mean over the tasks.
+
+A task is left out, and the mean is None, where more than half of the resamples are undefined.
+"""
 
 
 @dataclass(frozen=True)
@@ -282,6 +330,21 @@ class _Differences:
     resampled: Floats
     n_pairs: int
     seed_scores: tuple[Floats, Floats] | None = None
+
+    def where_defined(self, name: str, progress: Progress) -> "_Differences | None":
+        """Return the differences without undefined resamples; None if these are more than half."""
+        is_defined = _defined(self.resampled, f"{name}, paired test", progress)
+        if is_defined is None:
+            return None
+        if is_defined.all():
+            return self
+        seed_scores = None
+        if self.seed_scores is not None:
+            # The first column, the observed scores, is kept.
+            columns = np.append(True, is_defined)
+            candidate, baseline = self.seed_scores
+            seed_scores = candidate[:, columns], baseline[:, columns]
+        return replace(self, resampled=self.resampled[is_defined], seed_scores=seed_scores)
 
     def test(self, *, by_seed: bool) -> PairedTest:
         """Return the test over the examples and, if both systems have several seeds, over seeds.
@@ -417,6 +480,7 @@ def paired_bootstrap(
     n_resamples: int = 2000,
     seed: int = 0,
     by_seed: bool = False,
+    progress: Progress = SILENT,
 ) -> Tests:
     """Return the test of each task and that of the mean over the tasks.
 
@@ -427,14 +491,14 @@ def paired_bootstrap(
     The p-value of the bootstrap is twice the share of the resampled differences that are at most 0,
     or that are at least 0, whichever share is smaller. The observed data count as one more
     resample, so the p-value lies in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval
-    needs about a thousand resamples.
+    needs about a thousand resamples. Resamples without a correlation are left out, with a warning.
     """
     differences: dict[str, _Differences] = {}
     for task, subsets in tasks.items():
         parts, weights = strata(aggregation, subsets)
         rng = task_generator(task, seed)
         differences[task] = _weighted_differences(parts, weights, metric, n_resamples, rng)
-    return _tests(differences, by_seed=by_seed)
+    return _tests(differences, by_seed=by_seed, progress=progress)
 
 
 def _weighted_differences(
@@ -526,7 +590,9 @@ def paired_mean_bootstrap(
     return _tests(differences, by_seed=by_seed)
 
 
-def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> Tests:
+def _tests(
+    tasks: Mapping[str, _Differences], *, by_seed: bool, progress: Progress = SILENT
+) -> Tests:
     """Return the test of each task, and that of the mean over the tasks."""
     if not tasks:
         raise ValueError("need at least one task")
@@ -542,8 +608,13 @@ def _tests(tasks: Mapping[str, _Differences], *, by_seed: bool) -> Tests:
         n_pairs=sum(task.n_pairs for task in differences),
         seed_scores=mean_scores,
     )
-    tests = {name: task.test(by_seed=by_seed) for name, task in tasks.items()}
-    return tests, over_tasks.test(by_seed=by_seed)
+    tests = {}
+    for name, task in tasks.items():
+        if defined := task.where_defined(name, progress):
+            tests[name] = defined.test(by_seed=by_seed)
+    # The mean over one task is that task, which has had its warning.
+    defined = over_tasks.where_defined("average", progress if len(tasks) > 1 else SILENT)
+    return tests, None if defined is None else defined.test(by_seed=by_seed)
 
 
 def discordance(candidate: Booleans, baseline: Booleans) -> Discordance:

@@ -10,6 +10,10 @@ from simcse_cli.settings.choices import Aggregation, Metric
 
 _Numbers = Sequence[float] | Floats
 
+# Cosines of float32 vectors have an error of about 1e-7. In a smaller range than this, their order
+# is that of rounding, so they count as constant.
+LEAST_COSINE_RANGE = 1e-6
+
 
 def cosine_rows(left: AnyFloats, right: AnyFloats) -> Floats:
     """Return the cosines ``(N,)`` of row i of ``left`` and row i of ``right``, ``(N, D)`` each.
@@ -56,10 +60,17 @@ def spearman(x: _Numbers, y: _Numbers) -> float | None:
     return pearson(rankdata(x), rankdata(y))
 
 
-def correlate(metric: Metric, x: _Numbers, y: _Numbers) -> float | None:
+def correlate(metric: Metric, cosines: _Numbers, gold: _Numbers) -> float | None:
+    """Return the correlation of cosines with gold scores, in [-1, 1].
+
+    Return None where the correlation is undefined, or if the cosines are constant up to rounding
+    (``LEAST_COSINE_RANGE``).
+    """
+    if len(cosines) and np.ptp(cosines) < LEAST_COSINE_RANGE:
+        return None
     if metric is Metric.SPEARMAN:
-        return spearman(x, y)
-    return pearson(x, y)
+        return spearman(cosines, gold)
+    return pearson(cosines, gold)
 
 
 def strata(

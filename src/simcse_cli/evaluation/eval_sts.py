@@ -45,7 +45,7 @@ def eval_sts(
     result = _score_one(encoder, suite, setting, recorded, progress, force=force)
     result = _with_tasks_chosen_on(result, encoder)
     if options.ci:
-        result = _with_intervals(result, setting)
+        result = _with_intervals(result, setting, progress)
 
     # Save the result, and make its tables.
     payload = result.to_json()
@@ -146,7 +146,9 @@ def _score_one(
     return result.with_settings(**opened.facts(), **recorded)
 
 
-def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult:
+def _with_intervals(
+    result: SuiteResult, setting: sts.StsSetting, progress: Progress
+) -> SuiteResult:
     """Return the result with intervals of the tasks that have a score, and of their average."""
     resampled = {}
     for name, subsets in result.examples.items():
@@ -156,7 +158,7 @@ def _with_intervals(result: SuiteResult, setting: sts.StsSetting) -> SuiteResult
         resampled[name] = resample_sts(
             name, pairs, metric=setting.metric, aggregation=setting.aggregation
         )
-    return with_intervals(result, resampled)
+    return with_intervals(result, resampled, progress)
 
 
 def _subset_report(result: SuiteResult) -> Report:

@@ -37,7 +37,7 @@ from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import STS_TASKS, Aggregation, Metric, StsProtocol
 
 # Increase this when a change of the evaluation changes scores, so that kept results are not reused.
-_RESULT_VERSION = 2
+_RESULT_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -289,16 +289,16 @@ def evaluate_sts(
     for name, subsets in scored.items():
         result = sts_task_result(subsets, metric, aggregation, tasks[name].digest)
         if result.score is None:
-            progress.warn(f"{name} has no score: {_why_undefined(subsets, aggregation)}")
+            golds = [pairs.gold for pairs in subsets.values()]
+            progress.warn(f"{name} has no score: {why_undefined(golds, aggregation)}")
         results[name] = result
     settings = {"metric": metric.value, "aggregation": aggregation.value, "split": suite.split}
     figures = _speed_figures(len(sentences), seconds)
     return SuiteResult("sts", settings, results, missing, figures, examples=scored)
 
 
-def _why_undefined(subsets: Mapping[str, SubsetPairs], aggregation: Aggregation) -> str:
-    """Say why a task has no correlation."""
-    golds = [pairs.gold for pairs in subsets.values()]
+def why_undefined(golds: Sequence[Floats], aggregation: Aggregation) -> str:
+    """Say why a task has no correlation; ``golds`` are the gold scores of each subset."""
     if aggregation is Aggregation.ALL:
         golds = [np.concatenate(golds)]
     for gold in golds:

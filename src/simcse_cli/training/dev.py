@@ -42,7 +42,7 @@ from simcse_cli.evaluation.correlation import aggregate, correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, EvaluationCache, encode_distinct, memoize
 from simcse_cli.evaluation.probe import PROBE_SETTINGS
 from simcse_cli.evaluation.retrieval import rank_exactly, score_retrieval
-from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task
+from simcse_cli.evaluation.sts import cosine_and_gold, score_sts_task, why_undefined
 from simcse_cli.evaluation.transfer import TransferSuite, outer_splits
 from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
@@ -75,7 +75,7 @@ class DevScore:
 
     ``tasks`` holds, by name, the scores of several tasks (``STSBenchmark-dev``), or the measures of
     a retrieval task or a masked LM. ``examples`` holds the values that each score is computed from,
-    ``(n,)`` each: the cosines of pairs, or the nDCG of queries.
+    ``(n,)`` each: the cosines of pairs, or the nDCG of queries. ``why`` says why there is no score.
     """
 
     score: float | None
@@ -83,9 +83,10 @@ class DevScore:
     uniformity: float | None
     tasks: Mapping[str, float | None] = field(default_factory=dict)
     examples: DevExamples = field(default_factory=dict)
+    why: str | None = None
 
 
-NO_SCORE = DevScore(score=None, alignment=None, uniformity=None)
+NO_SCORE = DevScore(None, None, None, why="the model gives values that are not finite")
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,15 @@ class DevPairs:
         positive = is_positive(self.pairs.gold)
         cosines = cosine_rows(left, right)
         score = correlate(self.metric, cosines, self.pairs.gold)
+        why = None
+        if score is None:
+            why = why_undefined([self.pairs.gold], choices.Aggregation.ALL)
         aligned = None
         if positive.any():
             aligned = alignment(left[positive], right[positive])
-        return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines})
+        return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines}, why=why)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the pairs, for the difference of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
         _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)
@@ -134,19 +138,23 @@ class DevSts:
             return NO_SCORE
         tasks: dict[str, float | None] = {}
         cosines: dict[str, Floats] = {}
+        why = None
         for task in self.tasks:
             name = measure_of(task)
             cosines_and_golds = cosine_and_gold(score_sts_task(task, vector_of_text))  # by subset
             tasks[name] = aggregate(self.metric, choices.Aggregation.ALL, cosines_and_golds)
             cosines[name] = np.concatenate([cosine for cosine, _ in cosines_and_golds])
+            if tasks[name] is None:
+                golds = [gold for _, gold in cosines_and_golds]
+                why = f"{name}: {why_undefined(golds, choices.Aggregation.ALL)}"
         mean, _ = mean_and_deviation(list(tasks.values()))
 
         def encoded(texts: Sequence[str]) -> Floats32:
             return np.stack([vector_of_text[text] for text in texts])
 
-        return with_geometry(encoded, self.pairs, mean, tasks, cosines)
+        return with_geometry(encoded, self.pairs, mean, tasks, cosines, why)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
         samples = {}
         for task in self.tasks:
@@ -176,8 +184,7 @@ class DevTransfer:
                 scores = exchange(self._score_one(round_tasks, encode))[: len(round_tasks)]
                 for task, score in zip(round_tasks, scores, strict=True):
                     if isinstance(score, str):  # an error message
-                        self.progress.warn(score)
-                        return NO_SCORE
+                        return replace(NO_SCORE, why=score)
                     tasks[task.name + DEV_SUFFIX] = score
                     shown.advance()
         mean, _ = mean_and_deviation(list(tasks.values()))
@@ -235,7 +242,7 @@ class DevRetrieval:
         examples = {_QUERIES: measures.ndcgs[:, 9]}
         return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, examples)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest:
+    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
         """Return the paired bootstrap over the queries."""
         sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
         _, test = paired_mean_bootstrap({_QUERIES: sides})
@@ -274,7 +281,7 @@ class DevMasked:
         if math.isnan(total):
             return NO_SCORE
         score = math.exp(-total / self.n_masked)
-        return replace(NO_SCORE, score=score, tasks={MLM_MEASURE + DEV_SUFFIX: score})
+        return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
 
     @classmethod
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
@@ -308,23 +315,27 @@ def with_geometry(
     score: float | None,
     tasks: Mapping[str, float | None],
     examples: DevExamples | None = None,
+    why: str | None = None,
 ) -> DevScore:
     """Return a score with the alignment and uniformity of ``pairs``, if there are any."""
     geometry = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
-    return replace(geometry, score=score, tasks=tasks, examples=examples or {})
+    return replace(geometry, score=score, tasks=tasks, examples=examples or {}, why=why)
 
 
 def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
-    The result is None if the values of the examples are not known for both models. It is also None
-    for transfer tasks and masked texts, which have no interval.
+    The result is None if the values of the examples are not known for both models, or if most
+    resamples of the pairs have no correlation. It is also None for transfer tasks and masked texts,
+    which have no interval.
     """
     if not after or after.keys() != before.keys():
         return None
     if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
         return None
     test = dev_set.gain(after, before)
+    if test is None:
+        return None
     unit = _PAIRS
     if isinstance(dev_set, DevRetrieval):
         unit = _QUERIES

@@ -493,9 +493,7 @@ class Trainer:
         if self.rank != 0:
             return None
         if score.score is None:
-            self.progress.warn(
-                "the dev score is undefined: the vectors or the gold scores are constant"
-            )
+            self.progress.warn(f"the dev score is undefined: {score.why}")
         if score.uniformity is not None and score.uniformity > COLLAPSE_UNIFORMITY:
             self.progress.warn(
                 f"collapse: by its uniformity of {score.uniformity:.3f}, all sentences get "
