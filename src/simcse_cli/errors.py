@@ -102,6 +102,10 @@ class DataError(SimcseError):
     """An input file is missing, empty, in the wrong encoding or of the wrong shape."""
 
 
+class NothingFoundError(DataError):
+    """A search has ended and found nothing, so its work is not kept."""
+
+
 class OutputError(SimcseError):
     """An output file exists already or cannot be written."""
 

@@ -499,6 +499,26 @@ def test_queries_without_text_are_left_out_and_counted(loaded, corpus, tmp_path,
         search(corpus=corpus, model=["m"], query=["5 degrees", " "])
 
 
+def test_rows_without_text_are_no_results_and_are_counted(invoke, tmp_path, tiny_model_dir):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a dog\n\n  \na cat\n")
+    index = tmp_path / "texts.index"
+    command = ["analyze", "search", "--query", "a cow", "-k", "9", "--format", "json"]
+    model = ["-m", tiny_model_dir, "--pooler", "avg"]
+    for chosen in ([texts, *model, "--save-index", index], ["--index", index]):
+        corpus = ["--corpus", chosen[0], *chosen[1:]] if chosen[0] == texts else chosen
+        done = invoke(*command, *corpus)
+        assert done.exit_code == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert sorted(row["line"] for row in found["neighbours"]) == [1, 4]
+        assert found["n_sentences"] == 4
+        assert f"{corpus[1]}: no results, since without text: 2 rows\n" in done.stderr
+    texts.write_text("\n \n")
+    done = invoke(*command, "--corpus", texts, *model)
+    assert done.exit_code == 1
+    assert f"{texts} has no row with text, need texts to search" in done.stderr
+
+
 def test_tables_cut_long_texts_and_json_and_page_keep_them(loaded, tmp_path):
     long = "10 degrees" + " and more" * 100
     (tmp_path / "corpus.txt").write_text(f"{long}\n20 degrees\n")

@@ -103,6 +103,29 @@ def test_what_cannot_be_gathered_is_named(folder, items, options, message) -> No
     assert str(caught.value) == message
 
 
+def test_a_run_or_result_that_is_named_twice_is_no_second_seed(folder) -> None:
+    for seed in (1, 2):
+        write_run(folder / f"seeds/seed-{seed}", seed=seed)
+    for items in (
+        ["seeds/seed-1", "./seeds/seed-1"],
+        ["x=seeds/seed-1", "y=seeds/seed-1"],
+        ["seeds", "seeds/seed-1"],
+        ["a.json", "a.json"],
+        ["x=a.json", "b.json", "x=a.json"],
+    ):
+        message = f"^RUN_OR_RESULT: {items[-1]} is named twice, and would count as two seeds"
+        with pytest.raises(UsageError, match=message):
+            gather(items, CompareOptions())
+    # A result under two labels is two systems.
+    found = gather(["x=a.json", "y=a.json"], CompareOptions())
+    assert [entry.label for entry in found.entries] == ["x", "y"]
+    # A baseline in a folder of seeds is one of them.
+    found = gather(["seeds"], CompareOptions(baseline="seeds/seed-2"))
+    labels = ["seeds/seed-1", "seeds/seed-2", "seeds (mean of 2)"]
+    assert [entry.label for entry in found.entries] == labels
+    assert found.reference is found.entries[1]
+
+
 def test_rows_are_looked_up_in_every_table_and_columns_by_heading(folder) -> None:
     tables = ["simcse.5", "repro.6"]
     found = gather(

@@ -88,6 +88,7 @@ def test_parquet_pairs_keep_their_scale_and_drop_blank_scores(tmp_path):
          "2 columns may hold the score", "--columns left=A,right=B,score=C"),
         ("sentence1,sentence2\na,b\n", "no column looks like the score", None),
         ("One text.,5,1\nA third one.,6,2\n", "no two columns look like texts", "two columns of texts"),
+        ("sentence1,sentence2,score\na,b,inf\nc,d,2\n", "'inf' is not a finite number", "write a number there"),
         ("sentence1,sentence2,score\na,b,high\nc,d,2\n", "line 2: score 'high' is not a finite number", "--columns"),
         ("sentence1,sentence2,score\na,,1\n", "line 2: the right text is empty", "remove the row"),
         ("sentence1,sentence2,score\na,b,\n", "holds no pair with a score", None),
@@ -260,3 +261,10 @@ def test_the_score_minus_one_may_be_none(tmp_path, scores, refused):
             list(iter_scored_pairs(path))
     else:
         assert len(list(iter_scored_pairs(path))) == 3
+
+
+def test_pairs_that_all_have_an_empty_text_are_not_called_missing_rows(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("sentence1,sentence2\n , \na,\n")
+    with pytest.raises(DataError, match=r"pairs\.csv: every row has an empty text, need pairs"):
+        list(iter_pairs(path))

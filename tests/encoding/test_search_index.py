@@ -310,6 +310,19 @@ def test_nearest_returns_fewer_when_there_are_fewer():
     assert [neighbour.row for neighbour in found] == [1]
 
 
+@pytest.mark.parametrize("texts", [None, ["forty"]])
+def test_sentences_without_text_are_no_results_and_keep_their_rows(texts):
+    names = ["", " \u3000", *NAMES[2:]]
+    index = SearchIndex.build(CIRCLE, names)
+    rows, scores = rank_rows(index, CIRCLE[:1], len(names), texts)
+    usual, usual_scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 9, texts)
+    is_kept = usual[0] > 1
+    n_kept = is_kept.sum()
+    assert rows[0, :n_kept].tolist() == usual[0, is_kept].tolist()
+    assert scores[0, :n_kept].tolist() == usual_scores[0, is_kept].tolist()
+    assert set(rows[0, n_kept:].tolist()) == {-1}
+
+
 def test_rank_rows_fills_up_with_minus_one():
     rows, scores = rank_rows(SearchIndex.build(CIRCLE, NAMES), CIRCLE[:1], 7, ["forty"])
     assert rows.tolist() == [[0, 1, 2, 4, -1, -1, -1]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from simcse_cli.data.formats import count_lines
-from simcse_cli.errors import ConfigError, DataError, OutputError
+from simcse_cli.errors import ConfigError, DataError, NothingFoundError, OutputError
 from simcse_cli.files import inputs, streams
 from simcse_cli.files.atomic import (
     atomic_path,
@@ -508,6 +508,12 @@ def test_a_work_folder_stays_only_if_something_is_done(tmp_path):
         with pytest.raises(DataError):
             fail(when_done=is_done)
         assert folder.exists() is is_done
+    with (
+        pytest.raises(NothingFoundError),
+        work_folder(folder, {"a": 1}, names=r"part\.npy", resume=True, force=False),
+    ):
+        raise NothingFoundError("nothing is near")
+    assert not folder.exists()
 
 
 def test_a_missing_file_is_told_with_a_neighbour_of_like_name(tmp_path):

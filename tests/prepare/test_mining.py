@@ -20,7 +20,6 @@ from simcse_cli.models.export import save_encoder
 from simcse_cli.prepare import mining
 from simcse_cli.prepare.mining import (
     NegativeCounts,
-    ParaphraseCounts,
     prepare_hard_negatives,
     prepare_paraphrases,
 )
@@ -690,6 +689,45 @@ def test_a_search_without_a_text_says_so(circle, tmp_path):
         prepare_paraphrases([str(tmp_path / "in.txt")], chosen, RowWriter(chosen, SilentProgress()))
 
 
+def test_a_search_that_finds_nothing_leaves_nothing_behind(circle, tmp_path):
+    source = write_pairs(tmp_path / "pairs.csv", [("q 1", "a 1")])
+    (tmp_path / "texts.txt").write_text("ta 1\ntb 0\n")
+    for n_tries in range(2):
+        chosen = HardNegativeOptions(output=tmp_path / "o.csv", margin=0.1 * n_tries)
+        with pytest.raises(DataError, match="none of 1 pairs found a negative"):
+            prepare_hard_negatives([str(source)], chosen, RowWriter(chosen, SilentProgress()))
+        chosen = PairOptions(output=tmp_path / "p.csv", paraphrases=True)
+        with pytest.raises(DataError) as caught:
+            prepare_paraphrases(
+                [str(tmp_path / "texts.txt")], chosen, RowWriter(chosen, SilentProgress())
+            )
+        what = "no pair of 2 different texts has a cosine of --min-score 0.8 or more"
+        assert caught.value.message == what
+        assert caught.value.hint == "take farther ones: --min-score -1"
+    assert {path.name for path in tmp_path.iterdir()} == {"pairs.csv", "texts.txt"}
+
+
+@pytest.mark.parametrize(
+    ("cosines", "options", "message", "hint"),
+    [
+        ((1,), {}, "the input holds 1 different text, need two for a pair", "add texts"),
+        (
+            (1, 1),
+            {"min_score": 0.5, "max_score": 0.6},
+            "no pair of 2 different texts has a cosine of --min-score 0.5 or more and "
+            "--max-score 0.6 or less",
+            "take farther ones: --min-score -1, or leave out --max-score",
+        ),
+    ],
+)
+def test_paraphrases_that_are_not_found_are_told_with_the_limits(
+    circle, tmp_path, cosines, options, message, hint
+):
+    with pytest.raises(DataError) as caught:
+        paraphrases_on_circle(tmp_path, cosines, **options)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
 def test_a_finished_search_on_a_circle_is_kept_with_resume_and_made_again_with_force(
     circle, tmp_path
 ):
@@ -781,7 +819,6 @@ def test_paraphrases_on_a_circle_are_the_nearest_pairs(
         "n_texts": 11, "highest_cosine": pytest.approx(first), "lowest_cosine": pytest.approx(last)
     }  # fmt: skip
     assert said[0] == f"11 different texts searched; cosines from {first:.3f} down to {last:.3f}"
-    assert ParaphraseCounts(11).summary() == "11 different texts searched"
     assert {"model": "minilm", "paraphrases": True}.items() <= manifest["settings"].items()
     assert (tmp_path / "p.csv").read_text().startswith("anchor,positive\n")
     assert [prompt for prompt, _ in circle.asked] == ["plain: "]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import SENTENCES
+from helpers import SENTENCES, Told
 from simcse_cli.errors import ConfigError, DataError
 from simcse_cli.objectives.base import Batch, Examples
 from simcse_cli.progress import SilentProgress
@@ -18,7 +18,7 @@ from simcse_cli.settings.recipes import dump_config
 from simcse_cli.training.batches import BatchMaker, SharedTexts, pack_apart
 from simcse_cli.training.loop import Trainer
 from simcse_cli.training.run import train_run
-from simcse_cli.training.setup import build_parts
+from simcse_cli.training.setup import build_parts, shared_texts
 
 
 def rows_of(n, n_texts, seed=3):
@@ -75,6 +75,26 @@ def test_full_batches_are_those_of_sentence_transformers():
     ).numpy()
     ours = pack_apart(order, SharedTexts(rows), 16, least=99).reshape(-1, 16)
     assert ours.tolist() == [list(map(int, batch)) for batch in theirs if len(batch) == 16]
+
+
+@pytest.mark.parametrize(
+    ("rows", "batches", "is_told"),
+    [
+        ([("a",)] * 7, None, True),
+        ([("a", "b")] * 3, None, True),
+        ([("a", "a", "a")] * 3, Batches.MASK_DUPLICATES, True),
+        ([("a", "b", "c")] * 3, None, False),
+        ([("a",)] * 7, Batches.SHUFFLED, False),
+        ([("a",), ("a",), ("b",)], None, False),
+    ],
+)
+def test_rows_that_are_all_equal_teach_nothing(rows, batches, is_told):
+    progress = Told()
+    objective = SimpleNamespace(in_batch_negatives=True, name="simcse-unsup")
+    examples = Examples(rows, are_rows=True)
+    shared_texts(TrainConfig(batches=batches), objective, examples, progress, None)
+    line = "the rows to train on are all equal: none has a negative, so the loss is 0 and nothing "
+    assert (f"{line}is learnt" in progress.warnings) == is_told
 
 
 def test_share_counts_rows_with_a_text_of_an_earlier_one():

@@ -146,6 +146,7 @@ def open_search(
     corpus = None
     if options.corpus is not None:
         corpus = _read_corpus(options, progress)
+        _tell_blank(corpus, progress)
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
 
@@ -175,6 +176,7 @@ def open_search(
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
+        _tell_blank(corpus, progress)
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
     if options.qrels is not None:
@@ -194,6 +196,15 @@ def _read_corpus(options: RetrievalOptions, progress: Progress) -> NumberedTexts
     if not corpus.sentences:
         raise DataError(f"{source_name(str(options.corpus))} has no rows")
     return corpus
+
+
+def _tell_blank(corpus: NumberedTexts, progress: Progress) -> None:
+    """Count the rows without text, which no search finds; raise DataError if no row has text."""
+    n_blank = sum(not text.strip() for text in corpus.sentences)
+    if n_blank == len(corpus.sentences):
+        raise DataError(f"{corpus.source} has no row with text, need texts to search")
+    if n_blank:
+        progress.info(f"{corpus.source}: no results, since without text: {n_blank:,} rows")
 
 
 def _read_relevant(

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.comparison import changes
-from simcse_cli.comparison.entries import Entry, from_published, label_and_path, load_entries
+from simcse_cli.comparison.entries import (
+    Entry,
+    EntryKind,
+    from_published,
+    label_and_path,
+    load_entries,
+)
 from simcse_cli.comparison.join import (
     Comparison,
     ToleranceCheck,
@@ -130,15 +136,28 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     """
     published = _published_entries(options)
 
-    # A baseline path that no argument (PATH or LABEL=PATH) names becomes one more argument.
+    # A baseline path that no argument (PATH or LABEL=PATH) names is read as one more argument.
     baseline = options.baseline
+    added = []
     if baseline is not None and Path(baseline).exists():
         paths = {Path(label_and_path(item)[1]).resolve() for item in items}
         if Path(baseline).resolve() not in paths:
-            items = [baseline, *items]
+            added = [baseline]
+    short_names = _names_apart([*added, *items])
     loaded: list[Entry] = []
-    for item, short_name in zip(items, _names_apart(items), strict=True):
-        loaded += load_entries(item, short_name, view=options)
+    known: set[tuple[Path, str]] = set()
+    for item, short_name in zip(items, short_names[len(added) :], strict=True):
+        entries = load_entries(item, short_name, view=options)
+        sources = set(map(_source_and_label, entries))
+        if not known.isdisjoint(sources):
+            what = f"{item} is named twice, and would count as two seeds"
+            raise UsageError(what, option="RUN_OR_RESULT", hint="name each run or result once")
+        known |= sources
+        loaded += entries
+    # The baseline may be a run in a folder that is read already.
+    for item, short_name in zip(added, short_names, strict=False):
+        entries = load_entries(item, short_name, view=options)
+        loaded = [entry for entry in entries if _source_and_label(entry) not in known] + loaded
     user_entries = add_means(merge_parts(loaded))
     if not user_entries:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -160,6 +179,15 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
         measures=[find_measure(name, available) for name in listed(options.measures)],
         pareto_measures=[find_measure(name, available) for name in listed(options.pareto)],
     )
+
+
+def _source_and_label(entry: Entry) -> tuple[Path, str]:
+    """Return what tells an entry from those of other arguments.
+
+    A run has no label here: if it is read twice, its repetitions count as seeds under any labels.
+    """
+    label = entry.variant if entry.kind is EntryKind.RUN or entry.variant else entry.label
+    return Path(entry.source).resolve(), label
 
 
 def _names_apart(items: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ They may be any table, or one of SentEval's own files.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from simcse_cli.data.formats import InputPath, source_name
@@ -90,14 +91,21 @@ def iter_pairs(
 ) -> Iterator[tuple[str, ...]]:
     """Yield the two texts of each row, and its id if ``id_column`` is given.
 
-    A row with an empty text is left out, and ``left_out`` is called for it.
+    A row with an empty text is left out, and ``left_out`` is called for it. If all rows are left
+    out, DataError is raised.
     """
     columns = () if id_column is None else (id_column,)
+    n_pairs = n_left_out = 0
     for _, *row in _iter_rows(source, Job.COSINES, given, *columns):
         if row[0].strip() and row[1].strip():
+            n_pairs += 1
             yield tuple(row)
-        elif left_out is not None:
+            continue
+        n_left_out += 1
+        if left_out is not None:
             left_out()
+    if n_left_out and not n_pairs:
+        raise DataError(f"{source_name(source)}: every row has an empty text, need pairs of texts")
 
 
 def iter_scored_pairs(
@@ -155,7 +163,12 @@ def _score_hint(score: str, given: Given) -> str:
     """Return how to mend a cell of the column of scores that is not a number."""
     if _OF_DIGITS.fullmatch(score.strip()):
         return "write numbers such as 1000.5, without signs between thousands"
-    if "score" in given.columns:
+    # A number such as inf shows that the column is the right one.
+    is_number = False
+    with suppress(ValueError):
+        float(score)
+        is_number = True
+    if is_number or "score" in given.columns:
         return "write a number there, or leave the cell empty to leave the row out"
     return "give the column of scores, for example: --columns left=A,right=B,score=C"
 

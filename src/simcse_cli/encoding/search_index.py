@@ -471,18 +471,19 @@ def rank_rows(
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
 
     Both arrays have the shape ``(M, k)``; missing neighbours have row -1 and cosine -inf. Queries
-    are ``(M, D)`` of any norm. If their ``texts`` are given, a sentence that equals the text of the
-    query is left out.
+    are ``(M, D)`` of any norm. Sentences without text are left out. If the ``texts`` of the queries
+    are given, a sentence that equals the text of the query is left out, too.
     """
     # Some of the sentences found may be left out, so ask for more until k remain or all are found.
     n_asked = k if texts is None else k + SPARE
     while True:
         found_scores, found_rows = index.search(queries, n_asked)
-        kept = found_rows >= 0
-        if texts is not None:
-            for query, text in enumerate(texts):
-                candidates = found_rows[query].tolist()
-                kept[query] &= [row >= 0 and index.sentences[row] != text for row in candidates]
+        kept = np.zeros(found_rows.shape, dtype=bool)
+        for query, candidates in enumerate(found_rows.tolist()):
+            text = None if texts is None else texts[query]
+            for place, row in enumerate(candidates):
+                sentence = index.sentences[row] if row >= 0 else ""
+                kept[query, place] = bool(sentence.strip()) and sentence != text
         has_enough = (kept.sum(axis=1) >= k).all()
         # FAISS gives row -1 once it finds no more neighbours, so a larger search would not help.
         if has_enough or n_asked >= len(index.sentences) or (found_rows < 0).any():
@@ -502,8 +503,8 @@ def nearest(
 ) -> list[list[Neighbour]]:
     """Return for each query the ``k`` nearest sentences, or all if there are fewer, best first.
 
-    If the ``texts`` of the queries are given, a sentence that equals the text of the query is left
-    out.
+    Sentences without text are left out. If the ``texts`` of the queries are given, a sentence that
+    equals the text of the query is left out, too.
     """
     rows, scores = rank_rows(index, queries, k, texts)
     neighbours_by_query = []

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from simcse_cli.errors import DataError, OutputError
+from simcse_cli.errors import DataError, NothingFoundError, OutputError
 from simcse_cli.files.atomic import (
     atomic_path,
     atomic_text,
@@ -140,7 +140,9 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 def work_folder(
     path: Path, facts: Mapping[str, Any], *, names: str, resume: bool, force: bool
 ) -> Iterator[Path]:
-    """Yield a folder for the finished parts of a command, and remove it after a success.
+    """Yield a folder for the finished parts of a command, and remove it once the command has ended.
+
+    The parts are kept after an error, unless it is a NothingFoundError.
 
     With ``resume``, the work in an existing folder is continued if it has the same ``facts``. An
     existing folder is refused unless it holds only files of this program, whose names match the
@@ -169,6 +171,9 @@ def work_folder(
             write_json(record, facts)
         try:
             yield path
+        except NothingFoundError:
+            _clear(path)
+            raise
         except Exception:
             _clear_if_unbegun(path)
             raise

@@ -29,7 +29,7 @@ from simcse_cli.data.text import clean_text, digest_keys, match_key
 from simcse_cli.data.writers import Row, describe_file, manifest_path, output_format
 from simcse_cli.encoding.search_index import ExactSearcher, SearchIndex
 from simcse_cli.encoding.units import Units, unit_vectors
-from simcse_cli.errors import DataError, OutputError, UsageError
+from simcse_cli.errors import DataError, NothingFoundError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, atomic_path, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, is_stream, read_json
@@ -128,14 +128,14 @@ class ParaphraseCounts:
     """The number of different texts searched, and the cosines of the first and the last pair."""
 
     n_texts: int
-    highest_cosine: float | None = None
-    lowest_cosine: float | None = None
+    highest_cosine: float
+    lowest_cosine: float
 
     def summary(self) -> str:
-        line = f"{self.n_texts:,} different texts searched"
-        if self.lowest_cosine is None:
-            return line
-        return f"{line}; cosines from {self.highest_cosine:.3f} down to {self.lowest_cosine:.3f}"
+        return (
+            f"{self.n_texts:,} different texts searched; cosines from {self.highest_cosine:.3f} "
+            f"down to {self.lowest_cosine:.3f}"
+        )
 
 
 class _Limits:
@@ -412,7 +412,7 @@ class NegativeSearch:
         self._sorted_keys = np.sort(self._pool_keys)
 
     def search(self, work: Path) -> NegativeCounts:
-        """Find the negatives of each anchor; raise DataError if no anchor has any."""
+        """Find the negatives of each anchor; raise NothingFoundError if no anchor has any."""
         n_anchors = len(self._anchor_keys)
         blocks = _blocks(work, n_anchors, self._search_block, self.progress)
         results = np.concatenate(list(blocks))
@@ -421,7 +421,7 @@ class NegativeSearch:
         self._negatives = results["rows"][self._anchor_rows]
         is_negative = self._negatives >= 0
         if not is_negative.any():
-            raise DataError(
+            raise NothingFoundError(
                 f"none of {n_pairs:,} pairs found a negative among {len(self._pool_keys):,} texts",
                 hint=f"search nearer texts (--range 0:{self.limits.last}), "
                 "allow closer ones (--margin -1), or add --corpus",
@@ -545,12 +545,30 @@ def _paraphrase_rows(
     encoder.warn_unread(progress)
     best = _nearest_pairs(units, options, work, progress)
 
-    counts = ParaphraseCounts(len(texts))
-    if len(best):
-        counts.highest_cosine = float(best["score"][0])
-        counts.lowest_cosine = float(best["score"][-1])
+    if not len(best):
+        raise _no_pair(len(texts), options)
+    counts = ParaphraseCounts(
+        len(texts),
+        highest_cosine=float(best["score"][0]),
+        lowest_cosine=float(best["score"][-1]),
+    )
     found_pairs = zip(best["left"].tolist(), best["right"].tolist(), strict=True)
     return ((texts[left], texts[right]) for left, right in found_pairs), counts
+
+
+def _no_pair(n_texts: int, options: PairOptions) -> NothingFoundError:
+    """Return the error for a corpus in which no pair of texts is near enough."""
+    if n_texts < 2:
+        return NothingFoundError(
+            "the input holds 1 different text, need two for a pair", hint="add texts"
+        )
+    limits = f"--min-score {options.min_score:g} or more"
+    hint = "take farther ones: --min-score -1"
+    if options.max_score is not None:
+        limits += f" and --max-score {options.max_score:g} or less"
+        hint += ", or leave out --max-score"
+    what = f"no pair of {n_texts:,} different texts has a cosine of {limits}"
+    return NothingFoundError(what, hint=hint)
 
 
 def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Progress) -> Array:

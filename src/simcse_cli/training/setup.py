@@ -752,4 +752,13 @@ def shared_texts(
         f"{shared.share:.1%} of the rows have a text of an earlier one: {effect} "
         "(--batches shuffled takes rows as they come)"
     )
+    # A hard negative that differs from its anchor is a negative even among equal rows.
+    numbers = shared.numbers
+    rows_are_equal = bool((numbers == numbers[0]).all())
+    has_own_negatives = numbers.shape[1] > 2 and numbers.any()
+    if kind is Batches.MASK_DUPLICATES and rows_are_equal and not has_own_negatives:
+        progress.warn(
+            "the rows to train on are all equal: none has a negative, so the loss is 0 and nothing "
+            "is learnt"
+        )
     return shared, kind
