@@ -126,7 +126,7 @@ class ColumnFacts:
     @property
     def can_hold_scores(self) -> bool:
         """Tell whether the column may hold scores; labels in words, ids and indexes do not."""
-        if self.kind is Kind.ID or names.counts_rows(self.name):
+        if self.kind is Kind.ID or names.is_row_id(self.name):
             return False
         return self.are_numbers or self.kind is not Kind.LABEL
 

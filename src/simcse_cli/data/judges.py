@@ -225,13 +225,13 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     (positive,) = found["positive"]
     if are_numbers and not (positive.name == "hypothesis" and judge.are_nli_numbers):
         others.append(f"use the scores: simcse train --objective cosent --train-file {source}")
-    elif _make_triplets(values):
+    elif _can_make_triplets(values):
         name = shlex.quote(f"{Path(facts.grid.source).stem}-triplets.csv")
         others.append(f"make triplets: simcse prepare nli {source} -o {name}")
     return UndecidedError(f"{what}; which rows are positives?", choices, others)
 
 
-def _make_triplets(labels: Sequence[str]) -> bool:
+def _can_make_triplets(labels: Sequence[str]) -> bool:
     """Tell whether labels are words of an NLI corpus that has positives and hard negatives."""
     words = set(map(str.lower, labels))
     return words <= _NLI_WORDS and bool(words & _ENTAILMENTS and words & _CONTRADICTIONS)

@@ -136,11 +136,11 @@ def is_hard_negative(name: str) -> bool:
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
 
 
-def counts_rows(name: str) -> bool:
+def is_row_id(name: str) -> bool:
     """Tell whether a name is that of row numbers or ids.
 
     Example:
-        >>> [counts_rows(name) for name in ("old_index", "#1 ID", "pair_ID", "valid")]
+        >>> [is_row_id(name) for name in ("old_index", "#1 ID", "pair_ID", "valid")]
         [True, True, True, False]
     """
     return _INDEX.search(fold(name)) is not None
