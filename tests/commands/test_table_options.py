@@ -165,10 +165,13 @@ def test_pairs_of_other_labels_are_left_out_where_pairs_are_compared(arguments, 
     assert "no row has a label to keep; the labels are 0, 1, 2" in missing.stderr
 
 
+SCORED = "left=sentence1,right=sentence2,score=label"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["eval", "sts", "--pair-file", "judged.csv", *MODEL],
+        ["eval", "sts", "--pair-file", "judged.csv", "--columns", SCORED, *MODEL],
         ["eval", "transfer", "--task-file", "judged.csv", *MODEL],
         ["prepare", "duplicates", "judged.csv", "--kind", "exact", "-o", "d.csv"],
         ["train", "--train-file", "judged.csv", "--column", "sentence1", "--dry-run", *MODEL],
