@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import helpers
 from simcse_cli.data.formats import cells_in_text
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.jobs import Job
@@ -37,17 +38,6 @@ JOBS = {
 }
 TEXTS = ("text", "anchor", "positive", "hard_negative", "left", "right")
 EVERY = [(name, number) for name, case in CASES.items() for number in range(len(case["jobs"]))]
-
-
-class Lines(SilentProgress):
-    """Keeps the lines that a command would show."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def info(self, message):
-        self.lines.append(message)
 
 
 def given_of(job, words, progress):
@@ -133,7 +123,7 @@ def test_a_job_reads_its_columns_or_asks(name, number, tmp_path):
             same = [n for columns, n in answers if are(columns, names)]
             assert answer["n_rows"] in same, (answer, answers)
         return
-    progress = Lines()
+    progress = helpers.Told()
     columns, n_rows = read(path, job, options, progress)
     wanted = columns_of(want)
     is_plain = columns == [{"1"}] and wanted in (["id"], ["anchor"])  # lines of text
@@ -227,7 +217,7 @@ def test_every_dropped_row_is_counted(tmp_path):
         "sentence1,sentence2,score\nA dog.,A cat.,1\nA dog.,A cow.,\nA dog.,A hen.,nan\nA "
         "fox.,A den.,3\n"
     )
-    progress = Lines()
+    progress = helpers.Told()
     given = Given.of(TableOptions(), progress=progress)
     assert [score for *_, score in iter_scored_pairs(path, given)] == [1.0, 3.0]
     assert any("2 rows have no score" in line for line in progress.lines)
@@ -303,7 +293,7 @@ def test_ids_are_used_whether_they_are_named_or_numbered(tmp_path):
         "id,text,topic\n101,A dog runs.,sport\n102,A cat sleeps.,home\n"
     )
     for column in ("id", "1"):
-        progress = Lines()
+        progress = helpers.Told()
         options = Given.of(TableOptions(), progress=progress).of_texts("text", None, column)
         assert Table(tmp_path / "a.csv", Job.TEXTS, options).count() == 2
         assert [line.partition("not used: ")[2] for line in progress.lines] == ["topic"]

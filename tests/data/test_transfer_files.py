@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import helpers
 from simcse_cli.data.given import Given, Told
 from simcse_cli.data.transfer_files import (
     TRANSFER_ROWS,
@@ -240,22 +241,13 @@ def test_names_of_a_pair_are_no_question(tmp_path):
         assert read_task_file(tmp_path / "a.csv").right
 
 
-class Lines(SilentProgress):
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def info(self, message):
-        self.lines.append(message)
-
-
 def test_codes_for_no_label_are_named(tmp_path):
     path = tmp_path / "a.csv"
 
     def classes_of(*labels):
         rows = [f"Row {i} falls.,{labels[i % len(labels)]}" for i in range(24)]
         path.write_text("\n".join(["sentence,label", *rows]))
-        lines = Lines()
+        lines = helpers.Told()
         return read_task_file(path, Given(told=Told(lines))).classes, lines.lines
 
     with pytest.raises(DataError, match="8 rows have the label -, need a class"):

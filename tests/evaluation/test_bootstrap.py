@@ -221,9 +221,9 @@ def test_undefined_resamples_are_left_out_of_intervals_and_counted() -> None:
     found = with_intervals(result, scores, progress)
     assert found.intervals() == {"few": interval(np.array([0.2, 0.4, 0.6]))}
     assert progress.warnings == [
-        "few --ci: 1 of 4 resamples have no correlation and are left out",
-        "most --ci: 3 of 4 resamples have no correlation, so there is no interval",
-        "average --ci: 3 of 4 resamples have no correlation, so there is no interval",
+        "interval of few: 1 of 4 resamples have no correlation and are left out",
+        "interval of most: 3 of 4 resamples have no correlation, so there is none",
+        "interval of average: 3 of 4 resamples have no correlation, so there is none",
     ]
 
 
@@ -237,7 +237,9 @@ def test_undefined_resamples_are_left_out_of_paired_tests(seeds: int) -> None:
     tests, mean = paired_bootstrap({"t": [pairs]}, n_resamples=100, progress=progress)
     # A resample holds one pair alone with probability 1/9.
     (warning,) = progress.warnings
-    assert re.fullmatch(r"t, paired test: \d+ of 100 resamples have no correlation and .*", warning)
+    assert re.fullmatch(
+        r"paired test of t: \d+ of 100 resamples have no correlation and .*", warning
+    )
     assert tests["t"] == mean
     assert np.isfinite([mean.low, mean.high, mean.p_value, mean.p_decisive]).all()
     constant = PairedSample(gold, np.ones(3), gold)

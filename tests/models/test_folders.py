@@ -190,6 +190,21 @@ EQUAL = {
 }
 
 
+def copied(folder, target):
+    """Export the model of a folder as it is, and return the folder of the copy."""
+    export_model(
+        str(folder),
+        target,
+        pooler=None,
+        force_pooler=False,
+        backends=(),
+        quantize=False,
+        force=False,
+        progress=SILENT,
+    )
+    return target
+
+
 @pytest.mark.parametrize("name", EQUAL)
 def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_model_dir, tmp_path):
     parts, more, edit = EQUAL[name]
@@ -201,17 +216,7 @@ def test_vectors_and_those_of_a_copy_equal_sentence_transformers(name, tiny_mode
     expected = by_sentence_transformers(folder)
     require_equal(vectors(folder), expected)
     require_equal(vectors(folder, encode_only=True), expected)
-    copy = tmp_path / "copy"
-    export_model(
-        str(folder),
-        copy,
-        pooler=None,
-        force_pooler=False,
-        backends=(),
-        quantize=False,
-        force=False,
-        progress=SILENT,
-    )
+    copy = copied(folder, tmp_path / "copy")
     require_equal(vectors(copy), expected)
     require_equal(by_sentence_transformers(copy), expected)
     digests = {ReadyEncoder(load_encoder(each, device="cpu")).digest for each in (folder, copy)}
@@ -395,17 +400,7 @@ def test_dropout_of_byte_pairs_is_turned_off_and_told(tiny_model_dir, tmp_path):
             f"{folder}: dropout 0.5 in its tokenizer.json is turned off, so that equal texts have "
             "equal sub-words"
         ]
-    copy = tmp_path / "copy"
-    export_model(
-        str(folder),
-        copy,
-        pooler=None,
-        force_pooler=False,
-        backends=(),
-        quantize=False,
-        force=False,
-        progress=SILENT,
-    )
+    copy = copied(folder, tmp_path / "copy")
     np.testing.assert_array_equal(vectors(copy), expected)
 
 

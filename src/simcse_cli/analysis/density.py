@@ -13,6 +13,7 @@ from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.arrays import AnyFloats, Floats
 from simcse_cli.evaluation.alignment import rating_scale
+from simcse_cli.evaluation.correlation import LEAST_COSINE_RANGE
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
 from simcse_cli.results.report import Report
@@ -20,7 +21,6 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
-LEAST_SPREAD = 1e-6  # between cosines that differ by more than rounding
 LEAST_RISE = 0.005  # share of the height of the highest ridge; a lower curve is not seen
 RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
@@ -61,7 +61,7 @@ class RatingGroup:
     @property
     def has_curve(self) -> bool:
         """Whether the cosines have a spread, from which a bandwidth follows."""
-        return self.n_pairs > 1 and float(np.ptp(self.cosines)) > LEAST_SPREAD
+        return self.n_pairs > 1 and float(np.ptp(self.cosines)) >= LEAST_COSINE_RANGE
 
     @cached_property
     def density(self) -> Floats:

@@ -166,7 +166,7 @@ def with_intervals(
         return result
     tasks = dict(result.tasks)
     for name, scores in resampled.items():
-        is_defined = _defined(scores, f"{name} --ci", progress)
+        is_defined = _defined(scores, f"interval of {name}", progress)
         task = tasks[name]
         if task and is_defined is not None:
             extra = {**task.extra, "ci": interval(scores[is_defined])}
@@ -174,7 +174,7 @@ def with_intervals(
     means = np.mean(list(resampled.values()), axis=0)
     figures = dict(result.figures)
     # The mean over one task is that task, which has had its warning.
-    is_defined = _defined(means, "average --ci", progress if len(resampled) > 1 else SILENT)
+    is_defined = _defined(means, "interval of average", progress if len(resampled) > 1 else SILENT)
     if is_defined is not None:
         figures["average_ci"] = interval(means[is_defined])
     return replace(result, tasks=tasks, figures=figures)
@@ -192,7 +192,7 @@ def _defined(resampled: Floats, place: str, progress: Progress) -> Booleans | No
     are_too_many = 2 * n_undefined > resampled.size
     progress.warn(
         f"{place}: {n_undefined:,} of {resampled.size:,} resamples have no correlation"
-        f"{', so there is no interval' if are_too_many else ' and are left out'}"
+        f"{', so there is none' if are_too_many else ' and are left out'}"
     )
     return None if are_too_many else is_defined
 
@@ -333,7 +333,7 @@ class _Differences:
 
     def where_defined(self, name: str, progress: Progress) -> "_Differences | None":
         """Return the differences without undefined resamples; None if these are more than half."""
-        is_defined = _defined(self.resampled, f"{name}, paired test", progress)
+        is_defined = _defined(self.resampled, f"paired test of {name}", progress)
         if is_defined is None:
             return None
         if is_defined.all():
