@@ -41,6 +41,12 @@ def change_weights(folder, function):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
+def wrap_weights(folder, prefix):
+    path = folder / "model.safetensors"
+    tensors = {prefix + name: tensor for name, tensor in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
 def exported(tiny_encoder, folder):
     tiny_encoder.change(head=MlpHead(32), head_use=HeadUse.KEPT)
     return save_encoder(tiny_encoder, folder) or folder
@@ -69,6 +75,52 @@ def test_a_head_that_a_damaged_file_has_as_zeros_is_named(tiny_encoder, tmp_path
     change_weights(dense, lambda t: [tensor.fill(0) for tensor in t.values()])
     with pytest.raises(CheckpointError, match=r"head\.dense\.weight are all zero"):
         load_encoder(tmp_path / "model", device="cpu")
+
+
+def as_integers(name, dtype):
+    return lambda tensors: tensors.update({name: (tensors[name] * 10).astype(dtype)})
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("prefix", ["", "bert.", "module."])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_integer_weights_without_a_quantisation_are_named(
+    tiny_model_dir, dtype, prefix, encode_only
+):
+    name = "encoder.layer.1.output.dense.weight"
+    change_weights(tiny_model_dir, as_integers(name, dtype))
+    wrap_weights(tiny_model_dir, prefix)
+    with pytest.raises(CheckpointError, match=rf"weights \S*{name} are {dtype} without"):
+        load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+def test_integer_buffers_are_no_weights(tiny_model_dir, encode_only):
+    positions = np.arange(64)[None]
+    change_weights(tiny_model_dir, lambda t: t.__setitem__("embeddings.position_ids", positions))
+    load_encoder(tiny_model_dir, pooler="avg", device="cpu", encode_only=encode_only)
+
+
+@pytest.mark.parametrize("encode_only", [False, True])
+def test_integer_weights_of_an_older_file_of_pytorch_are_named(tiny_model_dir, encode_only):
+    path = tiny_model_dir / "model.safetensors"
+    weights = {name: torch.from_numpy(array) for name, array in load_file(path).items()}
+    path.unlink()
+    old_path = tiny_model_dir / "pytorch_model.bin"
+    how = {"device": "cpu", "encode_only": encode_only}
+    torch.save(weights, old_path, _use_new_zipfile_serialization=False)
+    load_encoder(tiny_model_dir, **how)
+    name = "encoder.layer.0.output.dense.weight"
+    torch.save(weights | {name: weights[name].char()}, old_path)
+    with pytest.raises(CheckpointError, match=f"the weights {name} are int8 without"):
+        load_encoder(tiny_model_dir, **how)
+
+
+def test_an_integer_head_is_named(tiny_encoder, tmp_path):
+    folder = exported(tiny_encoder, tmp_path / "model")
+    change_weights(folder / "Dense", as_integers("linear.weight", "int8"))
+    with pytest.raises(CheckpointError, match=r"Dense: the weights head.dense.weight are int8"):
+        load_encoder(folder, device="cpu")
 
 
 def test_a_tokenizer_without_words_is_refused(tiny_model_dir):

@@ -24,7 +24,12 @@ from simcse_cli.machine.precision import (
 from simcse_cli.models.adapters import merge_adapter, merged_tensors
 from simcse_cli.models.encode import ReadyEncoder, with_use
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.fast_load import plain_backbone, plain_tokenizer, read_tensors
+from simcse_cli.models.fast_load import (
+    plain_backbone,
+    plain_tokenizer,
+    read_tensors,
+    require_floats,
+)
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND
 from simcse_cli.models.model_files import ModelFiles, find_model
@@ -341,6 +346,7 @@ def _load_cnn(source: ModelFiles, modules: _Modules) -> TokenCnn | None:
         raise CheckpointError(
             f"{folder} holds no convolutions", hint="copy or download the model again"
         )
+    require_floats({f"convs.{name}": tensor for name, tensor in weights.items()}, folder)
     with foreign_format(
         folder, f"convolutions over states of width {width}", error=CheckpointError
     ):
@@ -413,6 +419,7 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
                 tensors[name.removeprefix("dense.")] = tensor
     if "weight" not in tensors:
         return None
+    require_floats({f"head.dense.{name}": tensor for name, tensor in tensors.items()}, folder)
     needed = f"a head over vectors of width {width}"
     hint = "head and transformer are of different models: take both from the same one"
     with foreign_format(folder, needed, error=CheckpointError, hint=hint):

@@ -8,6 +8,7 @@ folder, and reports what is wrong with it.
 """
 
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
         n_heads = config["num_attention_heads"]
         if n_heads < 1 or config["hidden_size"] % n_heads:
             return None
-        tensors = {name: tensor.float() for name, tensor in read_tensors(folder).items()}
+        tensors = read_tensors(folder)
         below_prefix: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
             if name.startswith(prefix):
@@ -180,12 +181,25 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     if not tensors:
         for path in _weight_files(folder, "pytorch_model", ".bin"):
             with _as_checkpoint_error(path):
-                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                is_new = zipfile.is_zipfile(path)  # only the format since PyTorch 1.6 can be mapped
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_new)
                 for name, tensor in state.items():
                     own_name = _own_name(name)
                     if own_name.startswith(prefix):
                         tensors[own_name.removeprefix(prefix)] = tensor
     return tensors
+
+
+def require_floats(weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse weights that are integers, because only their quantisation would tell their scale."""
+    for name, weight in weights.items():
+        if not weight.is_floating_point():
+            kind = str(weight.dtype).removeprefix("torch.")
+            raise CheckpointError(
+                f"{folder}: the weights {name} are {kind} without a quantisation that is known, "
+                "need float32, float16 or bfloat16",
+                hint="take the model with weights of one of these types",
+            )
 
 
 def _own_name(name: str) -> str:
@@ -242,6 +256,9 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
         raise CheckpointError(f"the encoder has no place for {left_out[0]}")
     # The tensors take the place of these parameters.
     state = {name: tensors[name] for name in state_names}
+    if not all(tensor.is_floating_point() for tensor in state.values()):
+        raise CheckpointError("some weights are integers")
+    state = {name: tensor.float() for name, tensor in state.items()}
     backbone.load_state_dict(state, assign=True)
     return backbone
 

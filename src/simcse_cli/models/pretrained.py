@@ -21,7 +21,7 @@ from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.models.fast_load import WRAPPER, weights_left_out
+from simcse_cli.models.fast_load import WRAPPER, read_tensors, require_floats, weights_left_out
 from simcse_cli.models.record import entries_of
 from simcse_cli.progress import SILENT, Progress
 
@@ -127,6 +127,13 @@ def load_backbone(
             hint="config.json and weights are of different models: take both from the same one",
         )
     prefix = f"{backbone.base_model_prefix}."
+    if getattr(backbone, "hf_quantizer", None) is None:
+        parameters = {name for name, _ in backbone.named_parameters()}
+        tensors = read_tensors(folder).items()
+        weights = {
+            name: tensor for name, tensor in tensors if name.removeprefix(prefix) in parameters
+        }
+        require_floats(weights, folder)
     unused = {key.removeprefix(prefix) for key in info["unexpected_keys"]}
     _refuse_more_layers(folder, backbone, unused)
     has_width = isinstance(getattr(config, "hidden_size", None), int)
