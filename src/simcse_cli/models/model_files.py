@@ -193,20 +193,24 @@ def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
 
 def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
     """Raise CheckpointError for too many layers, or sizes too large for ``n_bytes`` of weights."""
-    widths = map(config.get, _WIDTH_KEYS)
-    width = next((value for value in widths if type(value) is int), 1)
+    widths = {key: config[key] for key in _WIDTH_KEYS if type(config.get(key)) is int}
+    width = next(iter(widths.values()), 1)
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS
-    for key, value in config.items():
+    # The width comes first, because a wrong width makes the other sizes too large as well.
+    for key, value in (widths | config).items():
         if isinstance(value, dict):
             _require_plausible_sizes(value, path, n_bytes)
         if type(value) is not int:  # isinstance would take True and False for sizes
             continue
         is_deep = _LAYER_KEYS.search(key) and value > _MOST_LAYERS
         is_long = _ROW_KEYS.search(key) and value * width > most_numbers
-        # A single row of this width has more numbers than the files have bytes.
-        is_wide = key in _WIDTH_KEYS and value > n_bytes + _LARGEST_SURPLUS
+        # A layer has square matrices of this width.
+        is_wide = key in _WIDTH_KEYS and value * value > most_numbers
         if is_deep or is_long or is_wide:
+            claimed = f"{key} {value:,}"
+            if is_long and widths:
+                claimed += f" with {next(iter(widths))} {width:,}"
             raise CheckpointError(
-                f"{path}: {key} {value:,} does not go with {n_bytes:,} bytes of weights",
+                f"{path}: {claimed} does not go with {n_bytes:,} bytes of weights",
                 hint="do not use this model, or copy it again: loading it would fill the memory",
             )
