@@ -616,6 +616,19 @@ def test_weights_saved_from_inside_another_module_are_read(
     np.testing.assert_allclose(encode(found, TEXTS), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("encode_only", [False, True])
+@pytest.mark.parametrize("pooler", [None, "avg"])
+def test_a_module_behind_the_transformer_without_a_list_is_named(
+    tiny_model_dir, pooler, encode_only
+):
+    path = tiny_model_dir / "model.safetensors"
+    tensors = {f"0.auto_model.{name}": tensor for name, tensor in load_file(path).items()}
+    tensors |= {"2.linear.weight": torch.eye(32), "2.linear.bias": torch.ones(32)}
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"the weights 2\.linear\.bias .* modules\.json"):
+        load_encoder(tiny_model_dir, pooler=pooler, device="cpu", encode_only=encode_only)
+
+
 def test_the_head_of_a_wrapped_original_checkpoint_is_seen(tiny_model_dir):
     path = tiny_model_dir / "model.safetensors"
     tensors = {f"module.bert.{name}": tensor for name, tensor in load_file(path).items()}

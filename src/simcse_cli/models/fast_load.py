@@ -77,6 +77,10 @@ This is ``DataParallel``, a module of Lightning, or ``SentenceTransformer``.
 """
 
 
+FURTHER_MODULE = re.compile(r"[1-9]\d*\.")
+"""Begins the names of weights of modules behind the transformer, in a whole SentenceTransformer."""
+
+
 class EncodingBackbone(nn.Module):
     """The modules of a BERT-family encoder under transformers' names, for the packed pass only."""
 
@@ -252,6 +256,8 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
     if f"{further.up}.weight" in tensors:
         raise CheckpointError("the tensors have more layers than the configuration")
     state_names = {name for name, _ in backbone.named_parameters()}
+    if any(map(FURTHER_MODULE.match, tensors)):
+        raise CheckpointError("there are weights of modules behind the transformer")
     if left_out := weights_left_out(set(tensors) - state_names, backbone):
         raise CheckpointError(f"the encoder has no place for {left_out[0]}")
     # The tensors take the place of these parameters.

@@ -21,7 +21,13 @@ from simcse_cli.errors import CheckpointError, reason_of
 from simcse_cli.files.atomic import write_json
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.schema import foreign_format
-from simcse_cli.models.fast_load import WRAPPER, read_tensors, require_floats, weights_left_out
+from simcse_cli.models.fast_load import (
+    FURTHER_MODULE,
+    WRAPPER,
+    read_tensors,
+    require_floats,
+    weights_left_out,
+)
 from simcse_cli.models.record import entries_of
 from simcse_cli.progress import SILENT, Progress
 
@@ -136,6 +142,7 @@ def load_backbone(
         require_floats(weights, folder)
     unused = {key.removeprefix(prefix) for key in info["unexpected_keys"]}
     _refuse_more_layers(folder, backbone, unused)
+    _refuse_further_modules(folder, unused)
     has_width = isinstance(getattr(config, "hidden_size", None), int)
     if backbone.main_input_name != "input_ids" or not has_width:
         raise CheckpointError(
@@ -238,6 +245,20 @@ def _refuse_more_layers(folder: Path, backbone: Any, unused: Iterable[str]) -> N
             raise CheckpointError(
                 f"{folder}: config.json has no layer for the weights {name}",
                 hint="config.json and weights are of different models: take both from the same one",
+            )
+
+
+def _refuse_further_modules(folder: Path, unused: Iterable[str]) -> None:
+    """Refuse ``unused`` weights of modules behind the transformer, such as a Dense.
+
+    The file of a whole SentenceTransformer has them; only modules.json would say what they do.
+    """
+    for name in sorted(unused):
+        if FURTHER_MODULE.match(name):
+            raise CheckpointError(
+                f"{folder}: the weights {name} are of a module behind the transformer, need the "
+                "folder that sentence-transformers saves, in which modules.json lists the modules",
+                hint="save the model with SentenceTransformer.save_pretrained, and take its folder",
             )
 
 
