@@ -8,7 +8,12 @@ import pytest
 import torch
 from huggingface_hub import hf_hub_download
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+)
 
 from helpers import SENTENCES, build_tiny_model
 from simcse_cli import load
@@ -453,12 +458,36 @@ def test_the_pooler_of_the_base_has_no_adapter_where_layers_are_given_by_pattern
     assert max(filter(None, verify_export(tmp_path / "adapter").values())) < 1e-5
 
 
-def test_an_adapter_on_a_base_of_another_width_tells_the_two_shapes(adapter_dir, tmp_path):
-    build_tiny_model(tmp_path / "wide", width=64)
-    edit(adapter_dir / "adapter_config.json", base_model_name_or_path=str(tmp_path / "wide"))
-    with pytest.raises(
-        CheckpointError, match=r"size mismatch for .* torch.Size\(\[\d, 32\]\).*\[\d, 64\]"
-    ):
+def of_another_width(folder):
+    build_tiny_model(folder, width=64)
+
+
+def with_other_layer_names(folder):
+    build_tiny_model(folder, model_type="distilbert")
+
+
+def with_fewer_layers(folder):
+    build_tiny_model(folder)
+    config = AutoConfig.from_pretrained(folder, num_hidden_layers=1)
+    AutoModel.from_config(config).save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("write", "misfit"),
+    [
+        (of_another_width, r"\S*layer\.0\.\S*lora_A\.weight with 32 inputs, need 64"),
+        (with_other_layer_names, r"\S*encoder\.layer\.0\.\S*weight, of no layer there"),
+        (with_fewer_layers, r"\S*encoder\.layer\.1\.\S*weight, of no layer there"),
+    ],
+)
+def test_an_adapter_of_another_base_is_named_with_base_and_weight(
+    adapter_dir, tmp_path, write, misfit
+):
+    base = tmp_path / "other"
+    write(base)
+    edit(adapter_dir / "adapter_config.json", base_model_name_or_path=str(base))
+    expected = rf"adapter: the weights .* do not fit its base model {base} \(first: {misfit}\)"
+    with pytest.raises(CheckpointError, match=expected):
         load_encoder(adapter_dir, device="cpu")
 
 

@@ -106,9 +106,12 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
     save_file(tensors, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
 
 
-def merge_adapter(backbone: nn.Module, folder: Path) -> nn.Module:
-    """Return a transformer with the adapter of a folder merged into its weights."""
-    merged: nn.Module = put_adapter(backbone, folder).merge_and_unload()
+def merge_adapter(backbone: nn.Module, folder: Path, base: str) -> nn.Module:
+    """Return a transformer with the adapter of a folder merged into its weights.
+
+    ``base`` is the adapter's name for the model of the transformer.
+    """
+    merged: nn.Module = put_adapter(backbone, folder, base).merge_and_unload()
     if isinstance(merged, _LargerModel):
         merged = merged.backbone
     return merged.requires_grad_()  # PEFT has frozen the weights
@@ -134,9 +137,10 @@ class _LargerModel(nn.Module):
         return self.backbone(**inputs)
 
 
-def put_adapter(backbone: Any, folder: Path) -> Any:
+def put_adapter(backbone: Any, folder: Path, base: str) -> Any:
     """Return a transformer as a model of PEFT that applies the adapter of a folder, unmerged.
 
+    ``base`` is the adapter's name for the model of the transformer.
     Of an adapter of a larger model, such as a masked language model, the weights for its head are
     left out.
     """
@@ -153,6 +157,8 @@ def put_adapter(backbone: Any, folder: Path) -> Any:
         if any(name.startswith(prefix) for name in weights):
             model = _LargerModel(backbone)
             weights = {name: w for name, w in weights.items() if name.startswith(prefix)}
+        if misfit := _first_misfit(weights, model):
+            raise _other_base(folder, base, misfit)
         # The settings may name layers by patterns, which also fit the architecture's own pooler.
         # PEFT sees the pooler only if the adapter has weights for it.
         own_pooler = getattr(backbone, "pooler", None)
@@ -168,12 +174,38 @@ def put_adapter(backbone: Any, folder: Path) -> Any:
         missing = [name for name, weight in adapted.named_parameters() if weight.is_meta]
         unfit = [*incompatible.unexpected_keys, *missing]
         if unfit:
-            raise CheckpointError(
-                f"{folder}: the weights of the adapter do not fit its base model "
-                f"(first: {unfit[0]})",
-                hint=f"correct base_model_name_or_path in {folder / ADAPTER_FILE}, or copy or "
-                "download the adapter again",
-            )
+            raise _other_base(folder, base, unfit[0])
         if own_pooler is not None and backbone.pooler is None:
             backbone.pooler = own_pooler
     return adapted
+
+
+def _first_misfit(weights: Mapping[str, Tensor], model: nn.Module) -> str | None:
+    """Return which of the LoRA weights is of no layer of the model, or of one of another size.
+
+    PEFT, too, would refuse most of these, but would not name them.
+    """
+    layers = dict(model.named_modules())
+    for name, weight in weights.items():
+        layer_name, is_lora, part = name.removeprefix(_PREFIX).partition(".lora_")
+        if not is_lora:
+            continue
+        if layer_name not in layers:
+            return f"{name}, of no layer there"
+        layer = layers[layer_name]
+        if not isinstance(layer, nn.Linear):
+            continue
+        # A maps the inputs of the layer to the rank, and B the rank to its outputs.
+        if part == "A.weight" and weight.shape[-1] != layer.in_features:
+            return f"{name} with {weight.shape[-1]} inputs, need {layer.in_features}"
+        if part == "B.weight" and weight.shape[0] != layer.out_features:
+            return f"{name} with {weight.shape[0]} outputs, need {layer.out_features}"
+    return None
+
+
+def _other_base(folder: Path, base: str, misfit: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder}: the weights of the adapter do not fit its base model {base} (first: {misfit})",
+        hint=f"correct base_model_name_or_path in {folder / ADAPTER_FILE}, or copy or download the "
+        "adapter again",
+    )

@@ -101,8 +101,8 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
             "they would be random",
             hint="give a checkpoint of the whole encoder",
         )
-    if source.is_adapter:  # it may change the architecture's own pooler, too
-        backbone = merge_adapter(backbone, source.named)
+    if source.base_name is not None:  # an adapter may change the architecture's own pooler, too
+        backbone = merge_adapter(backbone, source.named, source.base_name)
     own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
     return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)

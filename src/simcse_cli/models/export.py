@@ -495,8 +495,8 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Flo
     applied by ``AutoModel`` itself, and an adapter by PEFT, unmerged.
     """
     model, tokenizer = auto_model(files.base)
-    if files.is_adapter:
-        model = put_adapter(model, files.named).eval()
+    if files.base_name is not None:
+        model = put_adapter(model, files.named, files.base_name).eval()
     if encoder.record.lower_case:
         lower_case(tokenizer)
     turn_off_dropout(tokenizer)
