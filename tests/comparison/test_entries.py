@@ -1,11 +1,12 @@
 """Parts that are joined and repetitions that get a mean."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from comparison.cases import entry, write_run
+from comparison.cases import entry, write_run, write_sts_result
 from simcse_cli.comparison.entries import Entry, EntryKind, load_entries
 from simcse_cli.comparison.join import add_means, merge_parts
 
@@ -15,6 +16,15 @@ def test_parts_of_one_label_are_joined() -> None:
     transfer = entry("ours", scores={"MR": 0.8, "seconds": 4.0})
     (joined,) = merge_parts([sts, transfer])
     assert joined.scores == {"STS12": 0.7, "MR": 0.8, "seconds": 4.0}
+
+
+def test_undefined_scores_of_a_result_are_kept_by_name(tmp_path: Path) -> None:
+    path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7, "STS13": 0.5, "STS14": None})
+    result = json.loads(path.read_text())
+    result["tasks"]["STS13"] |= {"score": None, "spearman": {"all": None}}
+    path.write_text(json.dumps(result))
+    (found,) = load_entries(str(path))
+    assert found.undefined == ("STS13",)  # STS14 was not scored at all
 
 
 TIMED = {"seconds": 3.0, "sentences_per_second": 4.0}

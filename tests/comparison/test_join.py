@@ -144,6 +144,14 @@ def test_entries_without_a_column_say_what_they_have(scores, measures, message, 
     assert hint in (None, caught.value.hint)
 
 
+@pytest.mark.parametrize("has_reference", [False, True])
+def test_scores_that_are_all_undefined_are_said_to_be(has_reference: bool) -> None:
+    a, b = (entry(name, scores={"seconds": 2.0}, undefined=("STS12", "STS13")) for name in "ab")
+    with pytest.raises(ConfigError, match=r"b has seconds \(undefined: STS12, STS13\)") as caught:
+        join([a, b], reference=a if has_reference else None)
+    assert "warns of each undefined score" in str(caught.value.hint)
+
+
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
     with pytest.raises(

@@ -135,6 +135,7 @@ class Entry:
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
+        undefined: measures that were computed and have no score.
         variant: name of the result file if the result is under other settings than the run.
     """
 
@@ -155,6 +156,7 @@ class Entry:
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
     folder: str = ""
+    undefined: tuple[str, ...] = ()
     variant: str = ""
 
 
@@ -195,6 +197,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         remarks=a.remarks + b.remarks,
         chosen_on=a.chosen_on + b.chosen_on,
         folder=a.folder or b.folder,
+        undefined=a.undefined + b.undefined,
     )
 
 
@@ -585,6 +588,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         )
     scores = {name: score for name, score in _suite_scores(result).items() if score is not None}
     suffix = _split_suffix(result)
+    undefined = [name for name, task in result.tasks.items() if task and task.score is None]
     intervals = {}
     for name, ends in result.intervals().items():
         if name + suffix in scores and {"low", "high"} <= ends.keys():
@@ -614,6 +618,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         data={name: data for name, data in _data_by_measure(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,
+        undefined=tuple(name + suffix for name in undefined),
     )
 
 

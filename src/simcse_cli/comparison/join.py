@@ -422,6 +422,7 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
         deviations=deviations,
         data=_shared_items([member.data for member in members]),
         members=tuple(member.label for member in members),
+        undefined=tuple(dict.fromkeys(name for member in members for name in member.undefined)),
     )
 
 
@@ -711,16 +712,28 @@ def _require_common(
     others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     if not compared:
         others_have = "there is one entry only"
+    has_scores = any(map(is_score, measures))
+    has_undefined = any(entry.undefined for entry in compared)
+    why_undefined = "`simcse eval sts --model MODEL` warns of each undefined score, and says why"
     if reference is not None:
+        hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
+        if has_undefined and not has_scores:
+            hint = why_undefined
         raise ConfigError(
             f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
-            hint="compare scores of one split: `simcse eval sts --split dev` or `--split test`",
+            hint=hint,
         )
     hint = "score the run first: simcse eval sts --model RUN"
-    if measures:
+    if has_undefined and not has_scores:
+        hint = why_undefined
+    elif measures:
         hint = "choose among the measures named with --measures"
     raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {others_have}", hint=hint)
 
 
 def _measure_names(entry: Entry) -> str:
-    return ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
+    scores = ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
+    if entry.undefined:
+        names = ", ".join(label(name) for name in in_order(set(entry.undefined)))
+        return f"{scores} (undefined: {names})"
+    return scores
