@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -350,6 +351,13 @@ def test_the_page_says_in_words_whether_the_run_is_better(run, monkeypatch, open
         "On some: better than tiny (start) by 200.0 to 200.0 points. "
         "Spearman x100: +200.00 (+200.00 to +200.00), 95% interval over 12 pairs."
     )
+
+
+def test_undefined_resamples_of_the_verdict_are_counted(run, monkeypatch, opened, pairs) -> None:
+    angles = np.array([0.2, 0.2, 0.2, 0.5, 0.2, 0.5, 0.9, 0.2, 0.9, 0.2, 0.2, 0.2])
+    monkeypatch.setattr(sys.modules[__name__], "ANGLES", angles)
+    _, said = report(run, monkeypatch, pair_file=pairs)
+    assert any("resamples have no correlation and are left out" in line for line in said)
 
 
 def test_pairs_that_chose_the_model_give_no_verdict(run, monkeypatch, opened, pairs) -> None:

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import pearsonr, spearmanr
 
 from helpers import write_transfer_folder
-from simcse_cli.data.senteval import StsTask, read_sts_task, sts_files
+from simcse_cli.data.senteval import StsSubset, StsTask, read_sts_task, sts_files
 from simcse_cli.errors import ConfigError, DataError, UsageError
 from simcse_cli.evaluation.bootstrap import PairedSample, paired_bootstrap
 from simcse_cli.evaluation.sts import StsSuite, evaluate_sts
@@ -22,6 +22,7 @@ from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.dev import (
     NO_SCORE,
     DevMasked,
+    DevPairs,
     DevRetrieval,
     DevSts,
     build_dev_set,
@@ -96,6 +97,15 @@ def test_the_gain_is_the_paired_bootstrap_over_the_pairs_that_chose(sts_folder):
     assert (gain.n_examples, gain.unit) == (task.n_pairs, "pairs")
     assert gain_of(dev, before.examples, before.examples).p_value == 1.0
     assert gain_of(dev, after.examples, {}) is None  # a state of an earlier version
+
+
+def test_undefined_resamples_of_a_gain_are_counted():
+    pairs = StsSubset(["a", "b", "c"], ["d", "e", "f"], np.arange(3.0))
+    progress = SilentProgress()
+    after, before = {"pairs": np.array([0.1, 0.3, 0.2])}, {"pairs": np.array([0.3, 0.1, 0.2])}
+    assert gain_of(DevPairs(pairs), after, before, progress) is not None
+    (warning,) = progress.warnings
+    assert "resamples have no correlation and are left out" in warning
 
 
 def test_the_gain_of_a_suite_is_that_of_the_mean_over_tasks(sts_folder, transfer_folder):

@@ -380,7 +380,7 @@ def _spaces(
     if before:
         analyses += _changes(before[0], after[0])
         if all(space.score is not None for space in spaces):
-            verdict_text = _verdict(baseline.label, before, after)
+            verdict_text = _verdict(baseline.label, before, after, progress)
     if options.queries:
         analyses.append(_neighbours([*before[:1], after[0]], options))
     return analyses, verdict_text
@@ -408,7 +408,12 @@ def _encode_baseline(
     return []
 
 
-def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[EmbeddingSpace]) -> str:
+def _verdict(
+    label: str,
+    before: Sequence[EmbeddingSpace],
+    after: Sequence[EmbeddingSpace],
+    progress: Progress,
+) -> str:
     """Say whether the run is better than the baseline ``label``, by the test of `compare`.
 
     The test is over the scored pairs. A single baseline is paired with each seed of the run. There
@@ -427,7 +432,9 @@ def _verdict(label: str, before: Sequence[EmbeddingSpace], after: Sequence[Embed
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
     # Several baselines may have other seeds than the run, so they are not paired.
     # Under the name of the measure, the resamples are those of `compare`.
-    tests, _ = paired_bootstrap({data.measure: [sample]}, by_seed=len(before) == 1)
+    tests, _ = paired_bootstrap(
+        {data.measure: [sample]}, by_seed=len(before) == 1, progress=progress
+    )
     test = tests.get(data.measure)
     if test is None:
         return f"On {data.name}: not tested, as most resamples of the pairs have no correlation."

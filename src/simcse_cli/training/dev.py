@@ -50,7 +50,7 @@ from simcse_cli.machine.processes import exchange, process_count, process_rank
 from simcse_cli.objectives.base import Batch, DataKind
 from simcse_cli.objectives.mlm import MaskedLm, count_masked
 from simcse_cli.objectives.registry import find_objective
-from simcse_cli.progress import Progress, SilentProgress
+from simcse_cli.progress import SILENT, Progress, SilentProgress
 from simcse_cli.results.columns import DEV_SUFFIX, MLM_MEASURE, RETRIEVAL_MEASURES, find_tasks
 from simcse_cli.results.report import mean_and_deviation
 from simcse_cli.results.runs import DEV_DATA, DEV_PAIRS, Gain
@@ -115,10 +115,12 @@ class DevPairs:
             aligned = alignment(left[positive], right[positive])
         return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines}, why=why)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
+    def gain(
+        self, after: DevExamples, before: DevExamples, progress: Progress
+    ) -> PairedTest | None:
         """Return the paired bootstrap over the pairs, for the difference of two models."""
         sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
-        _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric)
+        _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric, progress=progress)
         return test
 
 
@@ -154,14 +156,16 @@ class DevSts:
 
         return with_geometry(encoded, self.pairs, mean, tasks, cosines, why)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
+    def gain(
+        self, after: DevExamples, before: DevExamples, progress: Progress
+    ) -> PairedTest | None:
         """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
         samples = {}
         for task in self.tasks:
             name = measure_of(task)
             gold = np.concatenate([subset.gold for subset in task.subsets.values()])
             samples[name] = [PairedSample(gold, after[name], before[name])]
-        _, test_of_mean = paired_bootstrap(samples, metric=self.metric)
+        _, test_of_mean = paired_bootstrap(samples, metric=self.metric, progress=progress)
         return test_of_mean
 
 
@@ -242,7 +246,9 @@ class DevRetrieval:
         examples = {_QUERIES: measures.ndcgs[:, 9]}
         return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, examples)
 
-    def gain(self, after: DevExamples, before: DevExamples) -> PairedTest | None:
+    def gain(
+        self, after: DevExamples, before: DevExamples, progress: Progress
+    ) -> PairedTest | None:
         """Return the paired bootstrap over the queries."""
         sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
         _, test = paired_mean_bootstrap({_QUERIES: sides})
@@ -322,18 +328,23 @@ def with_geometry(
     return replace(geometry, score=score, tasks=tasks, examples=examples or {}, why=why)
 
 
-def gain_of(dev_set: DevSet | None, after: DevExamples, before: DevExamples) -> Gain | None:
+def gain_of(
+    dev_set: DevSet | None,
+    after: DevExamples,
+    before: DevExamples,
+    progress: Progress = SILENT,
+) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
     The result is None if the values of the examples are not known for both models, or if most
-    resamples of the pairs have no correlation. It is also None for transfer tasks and masked texts,
-    which have no interval.
+    resamples of the pairs have no correlation, of which the user is warned. It is also None for
+    transfer tasks and masked texts, which have no interval.
     """
     if not after or after.keys() != before.keys():
         return None
     if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
         return None
-    test = dev_set.gain(after, before)
+    test = dev_set.gain(after, before, progress)
     if test is None:
         return None
     unit = _PAIRS

@@ -539,7 +539,7 @@ class Trainer:
             return None
         after = {name: np.array(values) for name, values in self.position.best_examples.items()}
         before = {name: np.array(values) for name, values in self.position.start_examples.items()}
-        return gain_of(self.dev_set, after, before)
+        return gain_of(self.dev_set, after, before, self.progress)
 
     def require_finite(self, encoder: SentenceEncoder | None = None) -> None:
         """Raise TrainingError if a weight, or a vector of ``encoder``, is NaN or infinite."""
