@@ -10,6 +10,7 @@ import time
 import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +25,14 @@ from helpers import SENTENCES, plain_vectors
 from processes import run_on_processes
 from simcse_cli.api import BatchEncoder, Embedder
 from simcse_cli.encoding.search_index import SearchIndex
-from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, SimcseError
+from simcse_cli.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    OutputError,
+    SimcseError,
+    hints_in_python,
+)
 from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.results.runs import read_run_record
 from simcse_cli.settings.choices import Precision
@@ -414,9 +422,43 @@ def test_evaluation_keeps_a_file_unless_forced(tiny_model_dir, sts_folder, tmp_p
     settings |= {"postprocess": "all-but-the-top:1", "fit": str(tmp_path / "fit.txt")}
     settings |= {"save_postprocess": tmp_path / "p.safetensors"}
     simcse_cli.evaluate(tiny_model_dir, **settings)
-    with pytest.raises(OutputError, match=r"p\.safetensors exists already"):
+    with pytest.raises(OutputError, match=r"p\.safetensors exists already") as refused:
         simcse_cli.evaluate(tiny_model_dir, **settings)
+    assert refused.value.hint == "choose another name, or overwrite it with force=True"
     simcse_cli.evaluate(tiny_model_dir, **settings, force=True)
+
+
+def test_an_index_and_mined_rows_are_kept_unless_forced(tiny_model_dir, tmp_path):
+    embedder = simcse_cli.load(tiny_model_dir, device="cpu", pooler="avg")
+    index = embedder.index(SENTENCES)
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive\nsome,more\n")
+    hint = "choose another name, or overwrite it with force=True"
+    for path, write in (
+        (tmp_path / "some.index", index.save),
+        (tmp_path / "rows.csv", partial(simcse_cli.mine_hard_negatives, str(pairs))),
+    ):
+        path.touch()
+        with pytest.raises(OutputError, match="exists already") as refused:
+            write(path)
+        assert refused.value.hint == hint
+    with pytest.raises(ConfigError, match="force='no': need True or False"):
+        index.save(tmp_path / "some.index", force="no")
+    index.save(tmp_path / "some.index", force=True)
+
+
+@pytest.mark.parametrize("error_type", [OutputError, DataError])
+def test_hints_in_python_leave_the_options_of_commands(error_type):
+    typed = (
+        "repeat `simcse encode a --force`, or start again with --force, or drop it with --resume"
+    )
+    with pytest.raises(error_type) as caught, hints_in_python():
+        raise error_type("what", hint=typed)
+    said = "repeat `simcse encode a --force`, or start again with force=True, or drop it with "
+    assert caught.value.hint == f"{said}resume=True"
+    with pytest.raises(error_type) as caught, hints_in_python():
+        raise error_type("what")
+    assert caught.value.hint is None
 
 
 @pytest.mark.parametrize(

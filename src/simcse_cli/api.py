@@ -19,8 +19,14 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
-from simcse_cli.encoding.search_index import Neighbour, SearchIndex, is_index, nearest
-from simcse_cli.errors import ConfigError, DataError, OutputError
+from simcse_cli.encoding.search_index import (
+    Neighbour,
+    SearchIndex,
+    check_switches,
+    is_index,
+    nearest,
+)
+from simcse_cli.errors import ConfigError, DataError, hints_in_python
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
 from simcse_cli.machine.devices import resolve_device
@@ -109,7 +115,7 @@ class Embedder:
         check_number("batch_tokens", batch_tokens)
         check_number("truncate_dim", truncate_dim)
         _check_texts(template=template, prompt=prompt, revision=revision)
-        _check_switches(force_pooler=force_pooler)
+        check_switches(force_pooler=force_pooler)
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
@@ -176,7 +182,7 @@ class Embedder:
         check_number("batch_size", batch_size)
         check_number("max_length", max_length, least=3)  # a sub-word between two special tokens
         _check_texts(prompt=prompt)
-        _check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
+        check_switches(normalize=normalize, normalize_embeddings=normalize_embeddings)
         if prompt is not None:
             prompt = self._encoder.find_prompt(prompt)
         progress = _PythonWarnings(is_shown=show_progress_bar)
@@ -273,7 +279,7 @@ class Embedder:
                 left out, as ``simcse analyze search`` does.
         """
         check_number("k", k)
-        _check_switches(keep_identical=keep_identical)
+        check_switches(keep_identical=keep_identical)
         if _is_index_file(corpus):
             raise DataError(
                 f"{corpus} is the file of an index, need texts or an opened index",
@@ -319,7 +325,7 @@ class BatchEncoder:
         normalize: bool = False,
         **settings: Any,
     ) -> None:
-        _check_switches(normalize=normalize)
+        check_switches(normalize=normalize)
         self._column = column
         self._to = to
         self._normalize = normalize
@@ -404,7 +410,7 @@ def train_model(
             hint=f'write the function into a file, and augment="FILE.py:{name}"',
         )
     refuse_options(settings, _HINT_OF_OPTION, place="train")
-    _check_switches(resume=resume, force=force)
+    check_switches(resume=resume, force=force)
     for name, function in (("on_step", on_step), ("on_eval", on_eval)):
         if function is not None and not callable(function):
             problem = f"train: {name} is {_kind_of(function)}, need a function"
@@ -415,27 +421,20 @@ def train_model(
     flags = coerce_settings(TrainConfig, settings, place="train")
     with telling_sources(config, flags):
         ready = ready_settings(flags, config, progress, resumed=run_dir if resume else None)
-        try:
-            device = resolve_device(ready.device)
-            with kept_rng_state(device), training_modes(device):
-                record = train_run(
-                    ready,
-                    run_dir,
-                    progress,
-                    resume=resume,
-                    force=force,
-                    on_step=on_step,
-                    on_eval=on_eval,
-                )
-        except OutputError as error:
-            hint = error.hint or ""
-            for typed, said in (
-                (f"`simcse train -o {run_dir} --resume`", "resume=True"),
-                ("--force", "force=True"),
-                (" with -o", ""),
-            ):
-                hint = hint.replace(typed, said)
-            raise OutputError(error.message, hint=hint or None) from error
+        in_python = hints_in_python(
+            (f"`simcse train -o {run_dir} --resume`", "resume=True"), (" with -o", "")
+        )
+        device = resolve_device(ready.device)
+        with in_python, kept_rng_state(device), training_modes(device):
+            record = train_run(
+                ready,
+                run_dir,
+                progress,
+                resume=resume,
+                force=force,
+                on_step=on_step,
+                on_eval=on_eval,
+            )
     # Only the first of several processes has the record, and sends it once the folder is complete.
     records = filter(None, processes.exchange(record))
     return FinishedRun(folder, next(records))
@@ -456,7 +455,7 @@ def evaluate(
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
 
-    _check_switches(force=force)
+    check_switches(force=force)
     suites: dict[str, tuple[Callable[..., Any], type]] = {
         "sts": (eval_sts.eval_sts, options.StsOptions),
         "transfer": (transfer.eval_transfer, options.TransferOptions),
@@ -473,7 +472,8 @@ def evaluate(
     )
 
     evaluate_one = partial(score, progress=progress, force=force)
-    outcome = evaluate_each_seed(evaluate_one, encoder, suite_settings, progress)
+    with hints_in_python():
+        outcome = evaluate_each_seed(evaluate_one, encoder, suite_settings, progress)
     # There is no result if the settings only ask for the sentences to be written.
     return {} if outcome is None else dict(json.loads(outcome.text(OutputFormat.JSON)))
 
@@ -497,13 +497,14 @@ def mine_hard_negatives(
     from simcse_cli.prepare.options import HardNegativeOptions
     from simcse_cli.prepare.rows import RowWriter
 
-    _check_switches(force=settings.get("force", False))
+    check_switches(force=settings.get("force", False))
     given = {"output": output} | settings
     (options,) = build_options(given, HardNegativeOptions, place="mine_hard_negatives")
     if isinstance(inputs, str | Path):
         inputs = [inputs]
     writer = RowWriter(options, _PythonWarnings())
-    prepare_hard_negatives(list(map(str, inputs)), options, writer)
+    with hints_in_python():
+        prepare_hard_negatives(list(map(str, inputs)), options, writer)
     return dict(read_json(manifest_path(output), dict[str, Any]))
 
 
@@ -621,13 +622,6 @@ def _check_texts(**texts: Any) -> None:
     for name, value in texts.items():
         if not isinstance(value, str | None):
             raise ConfigError(f"{name}={value!r}: need a text")
-
-
-def _check_switches(**switches: Any) -> None:
-    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
-    for name, value in switches.items():
-        if not isinstance(value, bool | np.bool_):
-            raise ConfigError(f"{name}={value!r}: need True or False")
 
 
 class _PythonWarnings(SilentProgress):

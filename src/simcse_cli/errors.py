@@ -236,3 +236,25 @@ def reason_of(error: BaseException) -> str:
         return type(error).__name__
     n_shown = 2 if lines[0].endswith(":") else 1
     return " ".join(map(str.strip, lines[:n_shown]))[:300]
+
+
+# An option in a hint that is not within a command, such as "start again with --force".
+_OPTION_IN_HINT = re.compile(
+    r"((?:overwrite it|replace it|continue it|drop it|start again) with )--(force|resume)\b"
+)
+
+
+@contextmanager
+def hints_in_python(*more: tuple[str, str]) -> Iterator[None]:
+    """Within the block, let hints give ``force=True`` in place of ``--force``, as Python needs.
+
+    Each pair of ``more`` is what a hint says on the command line, and what it says in Python.
+    """
+    try:
+        yield
+    except (DataError, OutputError) as error:
+        hint = error.hint or ""
+        for typed, said in more:
+            hint = hint.replace(typed, said)
+        hint = _OPTION_IN_HINT.sub(r"\1\2=True", hint)
+        raise type(error)(error.message, hint=hint or None) from error

@@ -18,7 +18,7 @@ import torch
 
 from simcse_cli.arrays import AnyFloats, Array, Floats32, Integers
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.errors import DataError, require_extra
+from simcse_cli.errors import ConfigError, DataError, hints_in_python, require_extra
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.inputs import require_file
@@ -64,6 +64,13 @@ def is_index(path: Path | str) -> bool:
         return False
     with path.open("rb") as stream:
         return f'"{FORMAT}"'.encode() in stream.read(4096)
+
+
+def check_switches(**switches: Any) -> None:
+    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
+    for name, value in switches.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name}={value!r}: need True or False")
 
 
 def check_index_output(path: Path, *, force: bool) -> None:
@@ -366,6 +373,7 @@ class SearchIndex:
         """
         from safetensors.numpy import save_file
 
+        check_switches(force=force)
         # A second file means `.faiss`: the first is FAISS's own, the second holds the texts.
         files = index_files(path)
         faiss_searcher = self._as_faiss() if len(files) > 1 else None
@@ -374,8 +382,9 @@ class SearchIndex:
         if self.ids is not None:
             ids = PackedTexts.of(self.ids)
             tensors |= {"id": ids.content, "id_ends": ids.ends}
+        # Only Python calls this with files that exist: commands have checked them.
         # An ExitStack closes in reverse order, so the first file, the index itself, appears last.
-        with ExitStack() as stack:
+        with hints_in_python(), ExitStack() as stack:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]
             if faiss_searcher is None:
                 tensors |= self._searcher.tensors()
