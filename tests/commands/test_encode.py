@@ -82,12 +82,19 @@ def test_column_of_a_table(invoke, tiny_model_dir, tmp_path):
     assert len(np.load(tmp_path / "v.npy")) == 2
 
 
+def test_a_wrong_type_in_a_file_of_settings_is_named_with_its_place(invoke, source, tmp_path):
+    (tmp_path / "e.yaml").write_text("dtype: int9\n")
+    outcome = invoke("encode", source, "-o", tmp_path / "v.npy", "--config", tmp_path / "e.yaml")
+    assert outcome.exit_code == 1
+    needed = "need one of float32, float16, int8, binary"
+    assert f"e.yaml: dtype 'int9', {needed}" in " ".join(outcome.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("nowhere.txt", "-o", "v.npy"), "nowhere.txt does not exist"),
         (("{source}", "-o", "v.txt"), "unknown ending"),
-        (("{source}", "-o", "v.npy", "--dtype", "int4"), "float16"),
         (("{source}", "-o", "v.npy", "--pooler", "cls", "-m", "{headless}"), "would be random"),
         (("{source}", "-o", "v.npy", "--precision", "fp16", "--device", "cpu"), "fp16 needs a GPU"),
     ],

@@ -13,7 +13,6 @@ from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.formats import (
     STORED,
     RowDigest,
-    VectorType,
     json_line,
     quantize,
     read_blocks,
@@ -25,6 +24,7 @@ from simcse_cli.encoding.parts import ProcessGroup, cut
 from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.errors import ConfigError, DataError, OutputError
 from simcse_cli.progress import SILENT
+from simcse_cli.settings.choices import VectorType
 
 SENTENCES = [f"sentence {i}" + " ü" * (i % 3) for i in range(57)]
 

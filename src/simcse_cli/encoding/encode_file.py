@@ -29,7 +29,6 @@ from simcse_cli.encoding.sinks import PairsSink, StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
-    check_dtype,
     may_replace_index,
     vector_output,
 )
@@ -255,7 +254,6 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
 
     ``cut_by`` is the option by which the input is cut into parts, or None if it is not cut.
     """
-    check_dtype(options)  # raises an error for an unknown type
     is_one_file = output != STDIO and not parts.is_folder(output)
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")

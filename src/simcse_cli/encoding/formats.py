@@ -21,6 +21,7 @@ from simcse_cli.encoding.parts import windows
 from simcse_cli.errors import ConfigError, DataError, reason_of
 from simcse_cli.files.safetensors import header_of_one
 from simcse_cli.files.schema import foreign_format
+from simcse_cli.settings.choices import VectorType
 
 _Dtype = np.dtype[Any]
 _Shape = tuple[int, int]
@@ -39,13 +40,6 @@ class VectorFile(StrEnum):
 
 WITH_TEXT = frozenset({VectorFile.PARQUET, VectorFile.JSONL})
 DAMAGED = "it is damaged or unfinished: encode it again with --force"
-
-
-class VectorType(StrEnum):
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    INT8 = "int8"
-    BINARY = "binary"
 
 
 STORED: dict[VectorType, _Dtype] = {

@@ -24,6 +24,7 @@ from simcse_cli.files.inputs import Inputs, read_json
 from simcse_cli.files.output import Output
 from simcse_cli.files.schema import checked
 from simcse_cli.progress import Progress, ProgressTask
+from simcse_cli.settings.choices import VectorType
 from simcse_cli.settings.declare import settings_of, words_of
 
 _NUMBERS = r"-(?P<number>\d+)-of-(?P<of>\d+)"
@@ -36,7 +37,7 @@ _MAY_DIFFER = {"version", "model", "input", "files", "n_rows", "rows"}
 _MAY_DIFFER |= {"rows_sha256", "texts_sha256"}
 # Entries that a side file must have, with their types.
 _REQUIRED_ENTRIES = {
-    "dtype": formats.VectorType,
+    "dtype": VectorType,
     "dim": int,
     "n_rows": int,
     "input_rows": int,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.settings.choices import Engine, TextPer
+from simcse_cli.settings.choices import Engine, TextPer, VectorType
 from simcse_cli.settings.config import ModelOptions
 from simcse_cli.settings.declare import ALL, setting
 from simcse_cli.settings.tables import TEXT_PER_HELP, TextOptions
@@ -55,8 +55,10 @@ class EncodeOptions(ModelOptions, TextOptions):
         because="which writes no vectors",
     )
     normalize: bool = setting(False, "Scale vectors to length 1.", "--normalize", recorded=True)
-    dtype: str = setting(
-        "float32", "float32, float16, int8 (cosine kept), binary (signs).", needs=_TO_A_FILE
+    dtype: VectorType = setting(
+        VectorType.FLOAT32,
+        "float32, float16, int8 (cosine kept), binary (signs).",
+        needs=_TO_A_FILE,
     )
     postprocess: Path | None = setting(
         None,

@@ -34,6 +34,7 @@ from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.system import sync
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
+from simcse_cli.settings.choices import VectorType
 
 Companions = Callable[[Path, Array, Iterable[str]], None]
 """A function that writes companion files of the output into a folder.
@@ -138,7 +139,7 @@ class VectorSink:
 
     output: Path
     dim: int
-    kind: formats.VectorType = formats.VectorType.FLOAT32
+    kind: VectorType = VectorType.FLOAT32
     resume: bool = False
     force: bool = False
     group: ProcessGroup = ALONE

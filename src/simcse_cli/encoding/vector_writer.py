@@ -17,7 +17,6 @@ from simcse_cli.encoding.formats import (
     WITH_TEXT,
     RowDigest,
     VectorFile,
-    VectorType,
     check_ids_of_parquet,
     vector_file,
 )
@@ -36,7 +35,7 @@ from simcse_cli.encoding.search_index import (
 from simcse_cli.encoding.sinks import VectorSink, finish_killed
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.update import FACTS, NOT_RECORDED, Update, read_side
-from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
+from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
@@ -44,13 +43,6 @@ from simcse_cli.files.output import Output, compared_keys, other_value
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Precision
 from simcse_cli.version import __version__
-
-
-def check_dtype(options: EncodeOptions) -> VectorType:
-    try:
-        return VectorType(options.dtype)
-    except ValueError:
-        raise ConfigError(f"--dtype {options.dtype}: need one of {', '.join(VectorType)}") from None
 
 
 def may_replace(output: Path, options: EncodeOptions) -> bool:
@@ -128,7 +120,7 @@ class VectorWriter:
         self.files = files
         self.inputs = inputs
         self.options = options
-        self.kind = check_dtype(options)
+        self.kind = options.dtype
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
         self.keeps_gone = False  # whether an update keeps rows that the input lacks

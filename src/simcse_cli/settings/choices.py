@@ -160,6 +160,7 @@ StsProtocol = StrEnum(
 Source: SimCSE Table B.1. The section on protocols in ``docs/evaluation.md`` describes them.
 """
 TextPer = StrEnum("TextPer", "LINE FILE")
+VectorType = StrEnum("VectorType", "FLOAT32 FLOAT16 INT8 BINARY")
 Dedup = StrEnum("Dedup", "EXACT NEAR")
 DuplicateKind = StrEnum("DuplicateKind", "EXACT NEAR MEANING")
 KeepDuplicate = StrEnum("KeepDuplicate", "FIRST LONGEST")
