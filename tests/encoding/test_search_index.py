@@ -135,6 +135,14 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "PQ4", "PCA8,IVF16,Flat", "IVF16,PQ4"])
+def test_faiss_trains_on_few_points_without_a_warning(factory, capfd):
+    pytest.importorskip("faiss")
+    few = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
+    search_index.FaissSearcher.build(few, factory)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_faiss_file_is_read_by_faiss_and_by_us(vectors, texts, tmp_path):
     """FAISS finds in the file what NumPy finds in the vectors, and so do we; the file beside it is part of it."""
     faiss = pytest.importorskip("faiss")

@@ -221,6 +221,17 @@ class ExactSearcher:
         return {"vectors": np.ascontiguousarray(self._units[:])}
 
 
+def _accept_few_points(faiss: Any, index: Any) -> None:
+    """Let FAISS train on few points without a warning, which it writes past our console."""
+    # An index makes clusters, and so do its product quantiser and the indexes within it.
+    for maker in (index, getattr(index, "pq", None)):
+        if hasattr(maker, "cp"):
+            maker.cp.min_points_per_centroid = 1
+    for name in ("index", "base_index", "storage", "quantizer"):
+        if (inner := getattr(index, name, None)) is not None:
+            _accept_few_points(faiss, faiss.downcast_index(inner))
+
+
 class FaissSearcher:
     """Search a FAISS index of unit vectors by inner product.
 
@@ -250,6 +261,7 @@ class FaissSearcher:
             if not index.is_trained:
                 # A component takes 4 bytes; negating twice rounds the step between rows up.
                 step = -(-4 * vectors.size // FAISS_TRAINING_BYTES)
+                _accept_few_points(faiss, index)
                 index.train(units[::step])
             for start in range(0, len(vectors), FAISS_BLOCK):
                 index.add(units[start : start + FAISS_BLOCK])
