@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from simcse_cli.analysis.retrieval import (
     with_arguments,
 )
 from simcse_cli.data.qrels import NumberedTexts
-from simcse_cli.encoding.search_index import SearchIndex
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex
 from simcse_cli.errors import DataError, MissingExtraError, UsageError
 from simcse_cli.evaluation.retrieval import RetrievalScores
 from simcse_cli.files.digests import sha256_file
@@ -688,3 +689,11 @@ def test_a_prompt_that_only_the_texts_have_is_told(invoke, tiny_model_dir, tmp_p
         assert "the queries have none" not in done.stderr
     assert invoke(*encode).exit_code == 0
     assert "the queries have none" not in invoke(*search).stderr
+
+
+def test_the_ids_of_queries_stand_before_their_texts() -> None:
+    found = {"tiny": [[Neighbour(0, "some text", 0.5)], [Neighbour(1, "more", 0.4)]]}
+    tables = retrieval.neighbour_tables(["first", "second"], found, Counter(), ids=["q7", "q9"])
+    assert [table.title for table in tables] == ["Query q7: first", "Query q9: second"]
+    tables = retrieval.neighbour_tables(["first", "second"], found, Counter())
+    assert [table.title for table in tables] == ["Query: first", "Query: second"]

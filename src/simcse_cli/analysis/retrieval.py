@@ -598,7 +598,7 @@ def retrieval_analysis(search: CorpusSearch) -> Analysis:
     left_out = search.count_left_out(queries.sentences)
     n_left_out = sum(left_out[text] for text in queries.sentences)
 
-    tables = neighbour_tables(shown_queries, neighbours, left_out)
+    tables = neighbour_tables(shown_queries, neighbours, left_out, ids=queries.given_ids)
     rows = list(_neighbour_rows(shown_queries, queries.rows, neighbours))
     series = []
     if rows:
@@ -637,7 +637,9 @@ def retrieval_analysis(search: CorpusSearch) -> Analysis:
     )
 
     def with_whole_texts() -> list[Analysis]:
-        whole_tables = neighbour_tables(shown_queries, neighbours, left_out, whole=True)
+        whole_tables = neighbour_tables(
+            shown_queries, neighbours, left_out, ids=queries.given_ids, whole=True
+        )
         return [replace(analysis, tables=[*whole_tables, *score_tables])]
 
     return replace(analysis, page=Page(analysis.title, with_whole_texts))
@@ -701,11 +703,13 @@ def neighbour_tables(
     neighbours: Mapping[str, list[list[search_index.Neighbour]]],
     left_out: Counter[str],
     *,
+    ids: Sequence[str] | None = None,
     whole: bool = False,
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    Long texts are cut unless ``whole`` is true. A single model is not named. ``left_out`` says how
+    The ``ids`` of the queries, if they have any, stand before their texts. Long texts are cut
+    unless ``whole`` is true. A single model is not named. ``left_out`` says how
     many sentences equal to each query were left out.
     """
     shown = one_line if whole else partial(shorten, length=SHOWN_LENGTH)
@@ -730,6 +734,7 @@ def neighbour_tables(
                     f"{label} id": neighbour.id,
                 }
         notes = _left_out_note(left_out[query], "the")
-        title = f"Query: {shown(query)}"
+        name = "Query" if ids is None else f"Query {ids[number]}"
+        title = f"{name}: {shown(query)}"
         tables.append(Report(title, columns, rows, notes))
     return tables
