@@ -225,7 +225,7 @@ def _accept_few_points(faiss: Any, index: Any) -> None:
     """Let FAISS train on few points without a warning, which it writes past our console."""
     # An index makes clusters, and so do its product quantiser and the indexes within it.
     for maker in (index, getattr(index, "pq", None)):
-        if hasattr(maker, "cp"):
+        if maker is not None and hasattr(maker, "cp"):
             maker.cp.min_points_per_centroid = 1
     for name in ("index", "base_index", "storage", "quantizer"):
         if (inner := getattr(index, name, None)) is not None:
