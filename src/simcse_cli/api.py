@@ -19,13 +19,7 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats, Floats32
 from simcse_cli.commands.console import get_console
 from simcse_cli.data.writers import manifest_path
-from simcse_cli.encoding.search_index import (
-    Neighbour,
-    SearchIndex,
-    check_switches,
-    is_index,
-    nearest,
-)
+from simcse_cli.encoding.search_index import Neighbour, SearchIndex, is_index, nearest
 from simcse_cli.errors import ConfigError, DataError, hints_in_python
 from simcse_cli.files.inputs import read_json
 from simcse_cli.machine import processes
@@ -46,7 +40,7 @@ from simcse_cli.settings.choices import (
     SearchBackend,
 )
 from simcse_cli.settings.config import TrainConfig, pinned
-from simcse_cli.settings.convert import convert
+from simcse_cli.settings.convert import check_switches, convert
 from simcse_cli.settings.declare import build_options, coerce_settings
 
 Texts = str | Iterable[str]

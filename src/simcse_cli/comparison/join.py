@@ -712,19 +712,18 @@ def _require_common(
     others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     if not compared:
         others_have = "there is one entry only"
-    has_scores = any(map(is_score, measures))
-    has_undefined = any(entry.undefined for entry in compared)
+    all_undefined = any(entry.undefined for entry in compared) and not any(map(is_score, measures))
     why_undefined = "`simcse eval sts --model MODEL` warns of each undefined score, and says why"
     if reference is not None:
         hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
-        if has_undefined and not has_scores:
+        if all_undefined:
             hint = why_undefined
         raise ConfigError(
             f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
             hint=hint,
         )
     hint = "score the run first: simcse eval sts --model RUN"
-    if has_undefined and not has_scores:
+    if all_undefined:
         hint = why_undefined
     elif measures:
         hint = "choose among the measures named with --measures"

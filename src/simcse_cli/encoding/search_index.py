@@ -18,7 +18,7 @@ import torch
 
 from simcse_cli.arrays import AnyFloats, Array, Floats32, Integers
 from simcse_cli.data.packed_texts import PackedTexts
-from simcse_cli.errors import ConfigError, DataError, hints_in_python, require_extra
+from simcse_cli.errors import DataError, hints_in_python, require_extra
 from simcse_cli.files.atomic import check_output
 from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.inputs import require_file
@@ -29,6 +29,7 @@ from simcse_cli.models.encode import ReadyEncoder
 from simcse_cli.packed.products import multiply
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.settings.choices import SearchBackend
+from simcse_cli.settings.convert import check_switches
 
 FORMAT = "simcse-index-1"
 DEFAULT_FACTORY = "HNSW32"
@@ -64,13 +65,6 @@ def is_index(path: Path | str) -> bool:
         return False
     with path.open("rb") as stream:
         return f'"{FORMAT}"'.encode() in stream.read(4096)
-
-
-def check_switches(**switches: Any) -> None:
-    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
-    for name, value in switches.items():
-        if not isinstance(value, bool | np.bool_):
-            raise ConfigError(f"{name}={value!r}: need True or False")
 
 
 def check_index_output(path: Path, *, force: bool) -> None:

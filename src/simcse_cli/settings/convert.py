@@ -111,3 +111,12 @@ def value_name(kind: Any) -> str:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return "|".join(kind)
     return {int: "N", float: "X", tuple[int, ...]: "N,N"}.get(kind, "TEXT")
+
+
+def check_switches(**switches: Any) -> None:
+    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
+    import numpy as np  # takes too long for `--help`
+
+    for name, value in switches.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{name}={value!r}: need True or False")
