@@ -94,7 +94,12 @@ class _Request:
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started > 1:
             with runs.lock_run(run_dir):
-                return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+                try:
+                    return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+                except launch.Stopped as stop:
+                    if stop.exit_code == INTERRUPTED:
+                        raise stopped_in(run_dir, self.n_started) from None
+                    raise
         try:
             return train_run(config, run_dir, self.progress, **how)
         except OutputError as error:
@@ -151,12 +156,7 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
     earlier = None
     if options.resume and runs.is_run(run_dir):
         earlier = runs.read_run_record(run_dir)
-    try:
-        record = request.run_one(config, run_dir)
-    except launch.Stopped as stop:
-        if request.n_started > 1 and stop.exit_code == INTERRUPTED:
-            raise stopped_in(run_dir, request.n_started) from None
-        raise
+    record = request.run_one(config, run_dir)
     if record is None:
         return None  # another process of the run has the record
     if record.status == "interrupted":
@@ -228,6 +228,10 @@ def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return launch.Stopped()
+    if runs.may_come_back(run_dir):
+        return launch.Stopped(
+            f"stopped before a step of {run_dir} was saved; the earlier run is kept"
+        )
     states = runs.kept_states(run_dir / "checkpoint")
     if not states:
         return launch.Stopped(
