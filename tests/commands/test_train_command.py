@@ -276,6 +276,7 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--mode", "sup", "--objective", "ct"), 2, "contradicts"),
         (("--set", "nonsense"), 2, "KEY=VALUE"),
         (("--set", "mlm_wieght=1"), 1, "did you mean mlm_weight"),
+        (("--set", "lerning_rate=1"), 1, "did you mean the setting lr?"),
         (("--batch-size", "0"), 1, "--batch-size"),
         (("--model", "./nowhere"), 1, "does not exist"),
         (("--config", "nowhere.yaml"), 1, "neither a YAML file nor"),
