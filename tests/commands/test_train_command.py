@@ -484,3 +484,15 @@ def test_a_state_that_the_system_refuses_to_write_is_explained_and_resumed(
     assert added[0] == "-o"
     assert invoke(*call, "-o", "run", "--resume").exit_code == 0
     assert invoke(*call, *added).exit_code == 0
+
+
+@pytest.mark.parametrize("objective", ["diffcse", "rankcse"])
+def test_a_model_that_an_objective_lacks_is_told_before_anything_is_read(
+    invoke, tiny_model_dir, tmp_path, objective
+):
+    (tmp_path / "not.csv").write_bytes(b"\x00")  # a file that cannot be read
+    source = ("-m", tiny_model_dir, "--train-file", tmp_path / "not.csv")
+    outcome = invoke("train", *source, "--objective", objective, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(f"error: --objective {objective} ")
+    assert "none is named" in " ".join(outcome.stderr.split())
