@@ -91,7 +91,7 @@ def find_objective(name: str) -> type[Objective]:
     if names_code(name):
         loaded = load_code(name, _PLACE)
     else:
-        loaded = entry_point(_ENTRY_POINTS, name)
+        loaded = entry_point(_ENTRY_POINTS, name, _PLACE)
     if loaded is None:
         known = [*ObjectiveName, *entry_point_names(_ENTRY_POINTS)]
         raise UsageError(
