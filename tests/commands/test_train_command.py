@@ -496,3 +496,21 @@ def test_a_model_that_an_objective_lacks_is_told_before_anything_is_read(
     assert outcome.exit_code == 1
     assert outcome.stderr.startswith(f"error: --objective {objective} ")
     assert "none is named" in " ".join(outcome.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [(("--num-processes", "2"), "r.yaml: patience"), (("--sweep", "s.yaml"), "r.yaml: lora_alpha")],
+)
+def test_several_runs_and_processes_tell_what_gave_a_wrong_setting(
+    invoke, tiny_model_dir, tmp_path, monkeypatch, more, place
+):
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text("patience: 3\n" if "2" in more else "lora_alpha: 3\n")
+    Path("s.yaml").write_text("grid: {lr: [1.0e-5, 3.0e-5]}\nsettings: {dev_split: 0.2}\n")
+    Path("t.txt").write_text("".join(f"This is sentence {n}.\n" for n in range(40)))
+    source = ("-m", tiny_model_dir, "--train-file", "t.txt", "--device", "cpu")
+    outcome = invoke("train", *source, "--config", "r.yaml", *more, "-o", "run")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(f"error: {place}: has no use with")
+    assert not Path("run").exists()

@@ -35,8 +35,13 @@ from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_files, run_report
 from simcse_cli.training.seeds import ManyRuns, parse_seeds, train_seeds
-from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
-from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
+from simcse_cli.training.setup import (
+    build_parts,
+    check_settings,
+    split_weight,
+    with_model_defaults,
+)
+from simcse_cli.training.sweep import Settings, merge_settings, read_plan, train_sweep
 
 MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
@@ -93,6 +98,7 @@ class _Request:
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started > 1:
+            check_settings(config)  # the processes do not know what gave each setting
             with runs.lock_run(run_dir):
                 try:
                     return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
@@ -131,10 +137,14 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if options.resume and not processes.is_launched():
         _require_resumable(request)
     # An error about a setting tells which recipe or variable gave it. A launched process, whose
-    # recipe its launcher wrote, cannot tell, and neither can a sweep, which sets some itself.
-    if processes.is_launched() or options.sweep is not None:
+    # recipe its launcher wrote, cannot tell, nor can anyone of a setting that a sweep gives.
+    if processes.is_launched():
         return _carry_out(request, seeds)
-    with recipes.telling_sources(options.config, settings):
+    swept: Settings = {}
+    if options.sweep is not None:
+        plan = read_plan(options.sweep)
+        swept = {**plan.settings, **dict.fromkeys(plan.swept)}
+    with recipes.telling_sources(options.config, settings | swept):
         return _carry_out(request, seeds)
 
 
