@@ -31,6 +31,7 @@ from simcse_cli.errors import (
     DataError,
     OutputError,
     SimcseError,
+    TrainingError,
     hints_in_python,
 )
 from simcse_cli.models.encode import ReadyEncoder
@@ -298,6 +299,49 @@ def test_training_is_the_run_of_the_command_and_reports_every_step(
     assert simcse_cli.train(tmp_path / "python", **settings, resume=True).record == run.record
     again = simcse_cli.train(tmp_path / "python", **settings | {"max_steps": 1}, force=True)
     assert [each.step for each in again.metrics if each.dev_score is not None] == [0, 1]
+
+
+def fail_at_first_step(step: int, result: object) -> None:
+    raise ValueError("wrong")
+
+
+def test_a_forced_training_that_fails_early_leaves_the_earlier_run(tiny_model_dir, tmp_path):
+    texts = tmp_path / "train.txt"
+    texts.write_text("\n".join(f"This is sentence {number}." for number in range(8)))
+    settings = {
+        "model": tiny_model_dir,
+        "train_file": texts,
+        "batch_size": 4,
+        "device": "cpu",
+        "save_every": 1,
+    }
+    folder = tmp_path / "run"
+    simcse_cli.train(folder, **settings, max_steps=2)
+    (folder / "results").mkdir()
+    (folder / "results" / "sts.json").write_text("{}")
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    # An error before the first saved step of the new run brings back every file of the earlier one.
+    earlier = files()
+    with pytest.raises(ValueError, match="wrong"):
+        simcse_cli.train(folder, **settings, seed=7, force=True, on_step=fail_at_first_step)
+    assert files() == earlier
+    with pytest.raises(TrainingError, match="the loss of step 1"):
+        simcse_cli.train(folder, **settings, temperature=1e-300, force=True)
+    assert files() == earlier
+
+    # An error after it keeps the new run.
+    def fail_later(step: int, result: object) -> None:
+        if step == 2:
+            raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        simcse_cli.train(folder, **settings, seed=7, max_steps=3, force=True, on_step=fail_later)
+    assert not (folder / "results").exists()
+    assert simcse_cli.train(folder, resume=True).record.step == 3
+    assert not (folder / ".earlier").exists()
 
 
 def train_in_group(rank: int, folder: str, settings: dict[str, object]) -> tuple[str, str | None]:

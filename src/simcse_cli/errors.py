@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
@@ -198,14 +198,20 @@ def require_extra(module: str, purpose: str) -> None:
 
 
 def did_you_mean(
-    name: str, known: Iterable[str], otherwise: str | None = None, *, cutoff: float = 0.6
+    name: str,
+    known: Iterable[str] | Mapping[str, str],
+    otherwise: str | None = None,
+    *,
+    cutoff: float = 0.6,
 ) -> str | None:
     """Return a hint with the known name that is most like ``name``, or ``otherwise`` if none is.
 
-    ``cutoff`` is the least similarity, from 0 to 1.
+    If ``known`` is a mapping, the hint has the value of that name. ``cutoff`` is the least
+    similarity, from 0 to 1.
     """
-    near = get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]}?" if near else otherwise
+    shown = known if isinstance(known, Mapping) else {each: each for each in known}
+    near = get_close_matches(name, list(shown), n=1, cutoff=cutoff)
+    return f"did you mean {shown[near[0]]}?" if near else otherwise
 
 
 _OUT_OF_MEMORY = (

@@ -257,6 +257,28 @@ def test_retrieval_suite_chooses_by_the_figures_of_analyze_retrieval(train, invo
     assert set(record["data"]["dev_files"]) == {str(path) for path in beir[1::2]}
 
 
+def test_retrieval_suite_leaves_out_blank_texts(train, invoke, beir, tmp_path):
+    _, corpus, _, queries, _, qrels = beir
+    for path, name in ((corpus, "c"), (queries, "q")):
+        with path.open("a") as stream:
+            stream.write(f'{{"_id": "{name}90", "text": " "}}\n')
+    with qrels.open("a") as stream:
+        stream.write("q1\tc90\t1\nq90\tc1\t1\n")
+    run = tmp_path / "run"
+    outcome = train("--dev-suite", "retrieval", *beir, "-o", run)
+    assert outcome.exit_code == 0, outcome.stderr
+    told = " ".join(outcome.stderr.split())
+    assert f"{corpus}: no results, since without text: 1 rows" in told
+    assert f"{queries}: left out, since without text: 1 rows" in told
+    best = metrics(run)[json.loads((run / "run.json").read_text())["best_step"]]["dev_tasks"]
+    again = invoke(
+        "analyze", "retrieval", "--model", run, *beir, "--keep-identical", "--format", "json"
+    )
+    (scores,) = json.loads(again.stdout)["scores"]
+    assert best["nDCG@10-dev"] == pytest.approx(scores["ndcg@10"])
+    assert best["recall@10-dev"] == pytest.approx(scores["recall@10"])
+
+
 def test_seeds_and_sweeps_are_chosen_by_retrieval(train, beir, tmp_path):
     plan, folder = tmp_path / "lr.yaml", tmp_path / "runs"
     plan.write_text("grid:\n  temperature: [0.05, 1]\n")

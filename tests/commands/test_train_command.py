@@ -276,6 +276,7 @@ def test_bad_training_file_is_named_with_the_fix(invoke, tiny_model_dir, tmp_pat
         (("--mode", "sup", "--objective", "ct"), 2, "contradicts"),
         (("--set", "nonsense"), 2, "KEY=VALUE"),
         (("--set", "mlm_wieght=1"), 1, "did you mean mlm_weight"),
+        (("--set", "lerning_rate=1"), 1, "did you mean the setting lr?"),
         (("--batch-size", "0"), 1, "--batch-size"),
         (("--model", "./nowhere"), 1, "does not exist"),
         (("--config", "nowhere.yaml"), 1, "neither a YAML file nor"),
@@ -483,3 +484,33 @@ def test_a_state_that_the_system_refuses_to_write_is_explained_and_resumed(
     assert added[0] == "-o"
     assert invoke(*call, "-o", "run", "--resume").exit_code == 0
     assert invoke(*call, *added).exit_code == 0
+
+
+@pytest.mark.parametrize("objective", ["diffcse", "rankcse"])
+def test_a_model_that_an_objective_lacks_is_told_before_anything_is_read(
+    invoke, tiny_model_dir, tmp_path, objective
+):
+    (tmp_path / "not.csv").write_bytes(b"\x00")  # a file that cannot be read
+    source = ("-m", tiny_model_dir, "--train-file", tmp_path / "not.csv")
+    outcome = invoke("train", *source, "--objective", objective, "-o", tmp_path / "run")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.startswith(f"error: --objective {objective} ")
+    assert "none is named" in " ".join(outcome.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [(("--num-processes", "2"), "r.yaml: patience"), (("--sweep", "s.yaml"), "r.yaml: lora_alpha")],
+)
+def test_several_runs_and_processes_tell_what_gave_a_wrong_setting(
+    invoke, tiny_model_dir, tmp_path, monkeypatch, more, place
+):
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text("patience: 3\n" if "2" in more else "lora_alpha: 3\n")
+    Path("s.yaml").write_text("grid: {lr: [1.0e-5, 3.0e-5]}\nsettings: {dev_split: 0.2}\n")
+    Path("t.txt").write_text("".join(f"This is sentence {n}.\n" for n in range(40)))
+    source = ("-m", tiny_model_dir, "--train-file", "t.txt", "--device", "cpu")
+    outcome = invoke("train", *source, "--config", "r.yaml", *more, "-o", "run")
+    assert outcome.exit_code == 2
+    assert outcome.stderr.startswith(f"error: {place}: has no use with")
+    assert not Path("run").exists()

@@ -435,3 +435,10 @@ def test_folders_with_an_equals_sign_are_told_apart_and_taken_once(folder) -> No
         gather(["x (t=0.05)=no.json"], CompareOptions())
     found = gather(["y=a.json", "b.json"], CompareOptions(baseline=str(folder / "a.json")))
     assert [each.label for each in found.entries] == ["y", "b"]
+
+
+def test_a_run_that_is_being_replaced_is_not_compared(folder) -> None:
+    for place, lr in (("one", 1e-5), ("two", 2e-5), ("two/.earlier", 3e-5)):
+        write_run(folder / "runs" / place, lr=lr)
+    found = gather(["runs"], CompareOptions())
+    assert [entry.label for entry in found.entries] == ["runs/one", "runs/two"]

@@ -387,3 +387,30 @@ def test_a_column_that_does_not_judge_may_change_after_the_first_rows(tmp_path, 
     path = tmp_path / "a.csv"
     path.write_text(sorted_rows(*values, name=name))
     assert len(read_training_rows(path, n_columns=2)) == 150 * len(values)
+
+
+@pytest.mark.parametrize(
+    ("row", "offered"),
+    [
+        (
+            {
+                "question": "Where is it?",
+                "answers": ["It is here."],
+                "positive_ctxs": [{"text": "Here it is, in a box."}],
+                "negative_ctxs": [{"text": "It was not there at all."}],
+            },
+            [
+                "anchor=question,positive=answers",
+                "anchor=question,positive=positive_ctxs.0.text",
+                "anchor=answers,positive=positive_ctxs.0.text",
+            ],
+        ),
+        ({"query": "Where is it?", "positive_ids": ["d1"], "negative_ids": ["d2", "d3"]}, []),
+    ],
+)
+def test_neither_ids_nor_negatives_are_offered_as_a_side(tmp_path, row, offered):
+    (tmp_path / "a.jsonl").write_text(json.dumps(row))
+    with pytest.raises(DataError) as caught:
+        read_training_rows(tmp_path / "a.jsonl", n_columns=2)
+    hints = caught.value.hint.splitlines()
+    assert [hint.partition("--columns ")[2] for hint in hints if "--columns" in hint] == offered

@@ -423,6 +423,21 @@ def test_packages_offer_methods_by_name(folder, monkeypatch):
         find_objective("margn")
 
 
+def test_a_package_that_cannot_be_imported_is_named(folder, monkeypatch):
+    Path("broken_package.py").write_text("1 / 0\n")
+    objective = EntryPoint("broken", "broken_package:Method", "simcse_cli.objectives")
+    change = EntryPoint("breaks", "broken_package:change", "simcse_cli.augmentations")
+    offered = EntryPoints((objective, change))
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: offered.select(**wanted))
+    monkeypatch.syspath_prepend(folder)
+    why = "of an installed package cannot be imported: ZeroDivisionError: division by zero"
+    with pytest.raises(ConfigError, match=f"--objective broken: broken_package:Method {why}") as no:
+        find_objective("broken")
+    assert no.value.hint == "python -c 'import broken_package' shows where"
+    with pytest.raises(ConfigError, match=f"augmentation breaks: broken_package:change {why}"):
+        word_augmenter(AugmentOptions(method="breaks"))
+
+
 def test_the_augmentation_of_the_page_repeats_words(folder, invoke, tiny_model_dir):
     run = invoke(
         *("augment", "rows.txt", "-o", "pairs.tsv", "--workers", 2),

@@ -201,6 +201,7 @@ def test_a_variable_that_a_flag_replaces_names_the_right_way(monkeypatch):
         ("seeds: 1,2", "give --seeds on the command line"),
         ("dual-encoder: true", "write options: {dual_encoder: true}"),
         ("seeeds: 1,2", "did you mean seed?"),
+        ("lerning_rate: 1e-5", "did you mean lr?"),
     ],
 )
 def test_an_option_that_is_no_key_of_a_recipe_has_a_fix_of_its_own(tmp_path, line, hint):

@@ -32,9 +32,11 @@ from simcse_cli.data.ids import QUERY_NAMES, USUAL_NAMES
 from simcse_cli.data.qrels import (
     NumberedTexts,
     Relevance,
+    queries_with_text,
     read_relevance,
     read_texts,
     sample_texts,
+    tell_blank,
 )
 from simcse_cli.data.show import SHOWN_LENGTH, shorten
 from simcse_cli.data.text import one_line
@@ -146,7 +148,7 @@ def open_search(
     corpus = None
     if options.corpus is not None:
         corpus = _read_corpus(options, progress)
-        _tell_blank(corpus, progress)
+        tell_blank(corpus, progress)
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
 
@@ -176,7 +178,7 @@ def open_search(
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
-        _tell_blank(corpus, progress)
+        tell_blank(corpus, progress)
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
     if options.qrels is not None:
@@ -196,15 +198,6 @@ def _read_corpus(options: RetrievalOptions, progress: Progress) -> NumberedTexts
     if not corpus.sentences:
         raise DataError(f"{source_name(str(options.corpus))} has no rows")
     return corpus
-
-
-def _tell_blank(corpus: NumberedTexts, progress: Progress) -> None:
-    """Count the rows without text, which no search finds; raise DataError if no row has text."""
-    n_blank = sum(not text.strip() for text in corpus.sentences)
-    if n_blank == len(corpus.sentences):
-        raise DataError(f"{corpus.source} has no row with text, need texts to search")
-    if n_blank:
-        progress.info(f"{corpus.source}: no results, since without text: {n_blank:,} rows")
 
 
 def _read_relevant(
@@ -538,14 +531,7 @@ def read_queries(
     else:
         return NumberedTexts(options.query or ())
 
-    with_text = [i for i, query in enumerate(queries.sentences) if query.strip()]
-    if not with_text:
-        raise DataError(f"{source} has no row with text, need a query")
-    n_blank = len(queries.sentences) - len(with_text)
-    if not n_blank:
-        return queries
-    progress.info(f"{source}: left out, since without text: {n_blank:,} rows")
-    return queries.select(with_text)
+    return queries_with_text(queries, source, progress)
 
 
 def _id_columns(options: RetrievalOptions, usual: Sequence[str]) -> Sequence[str | None]:

@@ -96,7 +96,7 @@ def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
 
 
 # Looking through the installed packages takes longer than changing a hundred texts.
-_load_from_package = cache(partial(entry_point, _ENTRY_POINTS))
+_load_from_package = cache(partial(entry_point, _ENTRY_POINTS, place=_PLACE))
 
 
 def find_function(source: str) -> Callable[..., str]:

@@ -264,7 +264,8 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
         run, variants = _read_run(folder, label or name, view)
         return [run, *variants]
     records = chain(folder.glob(f"*/{runs.RUN_FILE}"), folder.glob(f"*/*/{runs.RUN_FILE}"))
-    folders = sorted(record.parent for record in records)
+    parents = (record.parent for record in records)
+    folders = sorted(parent for parent in parents if parent.name != runs.EARLIER)
     if not folders:
         raise DataError(
             f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",

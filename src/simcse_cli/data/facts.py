@@ -10,6 +10,8 @@ from simcse_cli.data.kinds import Kind, is_judgement, is_missing, to_number
 from simcse_cli.data.names import fold
 
 MOST_VALUES = 5  # different words of a column that may judge pairs
+NLI_NUMBERS = frozenset((-1, 0, 1, 2))
+"""The numbers of the classes of NLI corpora, and -1 for no label."""
 _MOST_CLASSES = 20
 _LONGEST_TYPED = 40
 _LEAST_REPEATING = 10  # texts needed to tell that they repeat each other
@@ -116,7 +118,7 @@ class ColumnFacts:
     @property
     def are_nli_numbers(self) -> bool:
         """Tell whether all values are 0, 1 or 2, or -1 for no label, as in NLI corpora."""
-        return self.are_numbers and set(map(to_number, self.values)) <= {-1, 0, 1, 2}
+        return self.are_numbers and set(map(to_number, self.values)) <= NLI_NUMBERS
 
     @property
     def are_two_classes(self) -> bool:

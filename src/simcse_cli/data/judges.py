@@ -2,13 +2,13 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from simcse_cli.data import names, show
-from simcse_cli.data.facts import MOST_VALUES, ColumnFacts, Facts, by_name
+from simcse_cli.data.facts import MOST_VALUES, NLI_NUMBERS, ColumnFacts, Facts, by_name
 from simcse_cli.data.grid import SAMPLE_ROWS
 from simcse_cli.data.kinds import Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
@@ -254,7 +254,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
     content looks like scores comes before one whose content looks like labels. In this last step, a
     column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error. Numbers that may be classes are an error in any step.
+    that look alike are an error. Once all rows are read, ``refuse_classes`` looks at the numbers.
     """
     for role in ("score", "label"):
         if role in named:
@@ -265,36 +265,38 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
             if name in names.SCORES and (column.are_numbers or column.kind is not Kind.LABEL):
                 return column
             if column.are_numbers:
-                return _no_classes(column, found)
+                return column
     scores = [column for column in free if column.can_hold_scores]
     numbers = [column for column in scores if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
         fitting = [column for column in numbers if column.kind is kind]
         if len(fitting) == 1:
-            return _no_classes(fitting[0], found)
+            return fitting[0]
         if fitting:
             raise _which_column("score", found, fitting)
     raise _which_column("score", found, scores)
 
 
-def _no_classes(column: ColumnFacts, found: Found) -> ColumnFacts:
-    """Return a column of scores; raise UndecidedError if its numbers may be the classes of NLI.
+def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
+    """Raise UndecidedError if the scores of all rows may be the classes of NLI.
 
-    A column named label may hold 0 and 1 as scores, but not beside a hypothesis. A single row, such
-    as one that differs from the other rows of its file, tells nothing.
+    They are scores if the user named their column, or if it has a usual name of scores. A column
+    named label may hold 0 and 1 as scores, but not beside a hypothesis.
     """
-    (right,) = found["right"]
-    is_binary = set(map(to_number, column.values)) <= {0, 1}
-    is_label = column.name in names.LABELS and not is_binary
-    is_single_row = len(column.texts) == 1
-    if not is_single_row and column.are_nli_numbers and (is_label or right.name == "hypothesis"):
-        values = ", ".join(sorted(column.values))
+    found: Found = {}
+    for role, places in roles.columns.items():
+        found[role] = [facts.columns[place] for place in places]
+    (right,), (column,) = found["right"], found["score"]
+    if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
+        return
+    numbers = set(map(to_number, values))
+    is_label = column.name in names.LABELS and not numbers <= {0, 1}
+    if numbers <= NLI_NUMBERS and (is_label or right.name == "hypothesis"):
+        shown = ", ".join(sorted(values))
         what = (
-            f"{column} holds {values}, which may be classes, need scores that rise with similarity"
+            f"{column} holds {shown}, which may be classes, need scores that rise with similarity"
         )
-        choice = Choice({**_side_columns(found), "score": column}, "take them as scores")
-        raise UndecidedError(what, [choice])
-    return column
+        raise UndecidedError(what, [Choice(_side_columns(found), "take them as scores")])
 
 
 def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:

@@ -96,6 +96,7 @@ _KNOWN = frozenset(_OTHERS).union(
     *STRONG.values(), *WEAK_SIDES.values(), *WEAK_COUPLES, WEAK_TEXTS, SCORES, LABELS, DESCRIBING
 )
 _NUMBER = re.compile(r"[_ -]?\d+$")
+_NEGATIVE = re.compile(r"(hard_)?neg(ative)?s?([_.\d]|$)")
 _INDEX = re.compile(r"(^|[\W_]|^pair|^q)(id|ids|idx|index)_?\d*$")
 # What may differ between the two names of a couple, at the end or at the start.
 _ENDS = ({"1", "2"}, {"0", "1"}, {"a", "b"}, {"x", "y"}, {"left", "right"})
@@ -134,6 +135,11 @@ def is_hard_negative(name: str) -> bool:
     """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
+
+
+def is_negative(name: str) -> bool:
+    """Tell whether a name is that of any negatives, such as ``negative_ctxs.0.text``."""
+    return is_hard_negative(name) or _NEGATIVE.match(fold(name)) is not None
 
 
 def is_row_id(name: str) -> bool:

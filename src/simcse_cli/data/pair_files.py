@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from simcse_cli.data.facts import MOST_VALUES
 from simcse_cli.data.formats import InputPath, source_name
 from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
+from simcse_cli.data.roles import require_scores
 from simcse_cli.data.senteval import StsSubset, year_rows, year_texts
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import one_line
@@ -196,6 +198,7 @@ def _iter_rows(
     label_places = table.reading.roles.columns.get("label", ())
     other_labels = Counter[str]()
     has_rows = False
+    scores = set[str]()  # at most one more than classes could be
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
     for number, cells in table.rows(*roles, beside=(*beside, *label_places)):
         if label_places:
@@ -205,7 +208,13 @@ def _iter_rows(
                 other_labels[label] += 1
                 continue
         has_rows = True
-        yield table.place(number), *map(table.text_of, cells[:2]), *map(cell_text, cells[2:])
+        others = list(map(cell_text, cells[2:]))
+        if job is Job.SCORED and len(scores) <= MOST_VALUES and not is_missing(others[0]):
+            scores.add(others[0].strip())
+        yield table.place(number), *map(table.text_of, cells[:2]), *others
+    # Classes may be in any order, so only all rows show whether a column holds them.
+    if len(scores) > 1:
+        require_scores(table.reading.grid, given, table.reading.roles, scores)
 
     # Say what was left out.
     if other_labels and not has_rows:

@@ -150,6 +150,27 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
     return texts.select(sorted(random.Random(seed).sample(range(n_texts), min(count, n_texts))))
 
 
+def tell_blank(corpus: NumberedTexts, progress: Progress) -> None:
+    """Count the rows without text, which no search finds; raise DataError if no row has text."""
+    n_blank = sum(not text.strip() for text in corpus.sentences)
+    if n_blank == len(corpus.sentences):
+        raise DataError(f"{corpus.source} has no row with text, need texts to search")
+    if n_blank:
+        progress.info(f"{corpus.source}: no results, since without text: {n_blank:,} rows")
+
+
+def queries_with_text(queries: NumberedTexts, source: str, progress: Progress) -> NumberedTexts:
+    """Return the queries with text, and count the others; ``source`` is their place in messages."""
+    with_text = [i for i, query in enumerate(queries.sentences) if query.strip()]
+    if not with_text:
+        raise DataError(f"{source} has no row with text, need a query")
+    n_blank = len(queries.sentences) - len(with_text)
+    if not n_blank:
+        return queries
+    progress.info(f"{source}: left out, since without text: {n_blank:,} rows")
+    return queries.select(with_text)
+
+
 def read_relevance(
     path: Path | str,
     queries: NumberedTexts,

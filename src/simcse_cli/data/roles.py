@@ -1,6 +1,6 @@
 """Decide which columns of a table a job reads: by the user, by names or by content, or ask."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, combinations
 
@@ -17,6 +17,7 @@ from simcse_cli.data.judges import (
     find_label,
     find_nli_label,
     find_score,
+    refuse_classes,
 )
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
@@ -50,6 +51,15 @@ def judges_later(
     """Return the error for a watched column whose ``values`` seem to tell which rows are pairs."""
     facts = Facts(grid, given)
     return question(facts, ask_later(facts, roles, at, values))
+
+
+def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
+    """Raise DataError if the values of the scores of all rows may be classes."""
+    facts = Facts(grid, given)
+    try:
+        refuse_classes(facts, roles, values)
+    except UndecidedError as case:
+        raise question(facts, case) from None
 
 
 def _decide(facts: Facts, job: Job) -> Roles:

@@ -231,11 +231,16 @@ class _Sides:
     def _which_pair(self, texts: Sequence[ColumnFacts], what: str = "") -> UndecidedError:
         """Return the error that asks which two columns of texts are the pair.
 
-        It begins with ``what``, by default with the number of columns.
+        It begins with ``what``, by default with the number of columns. Columns of ids are not
+        offered, and negatives only if there are no two other columns.
         """
+        texts = [column for column in texts if not names.is_row_id(column.name)]
         if len(texts) < 2:
             return self._too_few_texts()
-        choices = self._choices(texts)
+        sides = [column for column in texts if not names.is_negative(column.name)]
+        if len(sides) > 1:
+            texts = [*sides, *(column for column in texts if column not in sides)]
+        choices = self._choices(sides if len(sides) > 1 else texts)
         if len(texts) == 3 and "hard_negative" in self.facts.given.roles:
             roles = (self.left, self.right, "hard_negative")
             choices.insert(0, Choice(dict(zip(roles, texts, strict=True)), "a triplet"))
@@ -255,7 +260,11 @@ class _Sides:
         if len(filled) > 1:
             what = "no two columns look like texts"
         # Numbers, ids and dates are no texts, but a few words that recur may be.
-        likely = [column for column in filled if column.can_hold_texts or column.repeats_words]
+        likely = [
+            column
+            for column in filled
+            if (column.can_hold_texts or column.repeats_words) and not names.is_row_id(column.name)
+        ]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)

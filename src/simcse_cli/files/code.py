@@ -187,12 +187,23 @@ def code_digest(text: str) -> dict[str, str]:
     return {file: sha256_file(file) for file in _FILES.findall(text)}
 
 
-def entry_point(group: str, name: str) -> Any:
-    """Return the object that an installed package offers under a name, or None if there is none."""
+def entry_point(group: str, name: str, place: str) -> Any:
+    """Return the object that an installed package offers under a name, or None if there is none.
+
+    ``place`` begins the message of a package that cannot be imported.
+    """
     from importlib import metadata  # imported here: it takes 8 ms, too long for --help
 
     for entry in metadata.entry_points(group=group, name=name):
-        return entry.load()
+        # As in ``load_code``, the code may raise anything.
+        try:
+            return entry.load()
+        except Exception as error:
+            raise ConfigError(
+                f"{place} {name}: {entry.value} of an installed package cannot be imported: "
+                f"{type(error).__name__}: {reason_of(error)}",
+                hint=f"python -c 'import {entry.module}' shows where",
+            ) from error
     return None
 
 

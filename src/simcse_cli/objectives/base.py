@@ -177,7 +177,12 @@ class Objective(nn.Module, ABC):
         self.options = self.Options() if options is None else options
         self.warnings: list[str] = []  # what the user should know before training starts
         self.model_digests: dict[str, str] = {}  # of the models beside the encoder, by name
+        self.check_options(self.options)
         self.set_up()
+
+    @classmethod
+    def check_options(cls, options: Any) -> None:
+        """Refuse options that go with no encoder; this is called before anything is read."""
 
     def set_up(self) -> None:
         """Make further layers and state, and refuse options that do not fit the encoder.

@@ -103,6 +103,15 @@ class Diffcse(Simcse):
     Options = DiffcseOptions
     options: DiffcseOptions
 
+    @classmethod
+    def check_options(cls, options: DiffcseOptions) -> None:
+        if options.rtd_weight and options.generator is None:
+            raise ConfigError(
+                f"--objective {cls.name} detects the edits of a masked language model, and none "
+                "is named",
+                hint="add --generator MODEL, such as distilbert-base for bert-base",
+            )
+
     def set_up(self) -> None:
         super().set_up()
         self.head = BatchNormHead(self.encoder.hidden_size) if self.encoder.head is None else None
@@ -115,13 +124,7 @@ class Diffcse(Simcse):
 
     def _load_generator(self) -> nn.Module:
         """Return the frozen masked language model that the options name."""
-        name = self.options.generator
-        if name is None:
-            raise ConfigError(
-                f"--objective {self.name} detects the edits of a masked language model, and none "
-                "is named",
-                hint="add --generator MODEL, such as distilbert-base for bert-base",
-            )
+        name = str(self.options.generator)
         folder = find_model(name).named
         model: nn.Module = load_masked_lm(folder)
         tokenizer = self.encoder.tokenizer

@@ -39,6 +39,7 @@ from simcse_cli.settings.choices import ObjectiveName
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.convert import convert, value_name
 from simcse_cli.settings.declare import (
+    OTHER_NAMES,
     Setting,
     check_rules,
     check_values,
@@ -90,7 +91,7 @@ def find_objective(name: str) -> type[Objective]:
     if names_code(name):
         loaded = load_code(name, _PLACE)
     else:
-        loaded = entry_point(_ENTRY_POINTS, name)
+        loaded = entry_point(_ENTRY_POINTS, name, _PLACE)
     if loaded is None:
         known = [*ObjectiveName, *entry_point_names(_ENTRY_POINTS)]
         raise UsageError(
@@ -242,10 +243,12 @@ def objective_options(
                 hint=f'write {option}: TYPE = setting(DEFAULT, "What it is.")',
             )
         if option not in known:
+            near = {each: each for each in known}
+            near |= {other: f"the setting {own}" for other, own in OTHER_NAMES.items()}
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",
                 hint=did_you_mean(
-                    option, known, f"it has: {', '.join(known) or 'none'}", cutoff=0.4
+                    option, near, f"it has: {', '.join(known) or 'none'}", cutoff=0.4
                 ),
             )
 

@@ -7,6 +7,7 @@ model, and ``tracking/`` what a tracker wrote.
 """
 
 import json
+import os
 import platform
 import re
 import shutil
@@ -55,6 +56,8 @@ OWN_NAMES = (
     TEACHERS,
 )
 """Files and folders of a run."""
+EARLIER = ".earlier"
+"""The folder of the run that a new one replaces, see ``may_come_back``."""
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
@@ -334,7 +337,8 @@ def lock_run(path: Path) -> Iterator[None]:
     """Lock a run folder while a training writes it, and remove files of a killed training.
 
     Only half-written files are removed. The folder is created, and removed if it is empty at the
-    end of the block.
+    end of the block. An earlier run that was to be replaced comes back if the block has ended
+    before the new run saved a step.
     """
     hint = "choose another place with -o"
     try:
@@ -355,7 +359,10 @@ def lock_run(path: Path) -> Iterator[None]:
             for folder in (path / "checkpoint", path / "model", path / RESULTS):
                 if folder.is_dir():
                     remove_leftovers(folder)
-            yield
+            try:
+                yield
+            finally:
+                _settle_earlier(path)
     finally:
         with suppress(OSError):  # a folder that is not empty stays
             path.rmdir()
@@ -363,7 +370,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 def require_empty(path: Path) -> None:
     """Raise OutputError if a run folder holds anything besides its lock file."""
-    inside = {entry.name for entry in path.iterdir() if entry.name != ".lock"}
+    inside = {entry.name for entry in path.iterdir() if entry.name not in (".lock", EARLIER)}
     if not inside:
         return
     if inside.isdisjoint(OWN_NAMES):
@@ -377,22 +384,56 @@ def require_empty(path: Path) -> None:
 def open_run_dir(path: Path, *, force: bool) -> None:
     """Make a locked run folder ready for a new run.
 
-    With ``force``, remove the files of an earlier run; otherwise raise OutputError if the folder is
-    not empty.
+    With ``force``, set an earlier run aside, as ``may_come_back`` says; otherwise raise OutputError
+    if the folder is not empty.
     """
     if not force:
         require_empty(path)
-    # Only files and folders of a run are removed, nothing else that lies in the folder.
-    inside = {entry.name for entry in path.iterdir()}
-    earlier_run = [path / name for name in OWN_NAMES if name in inside]
+    _settle_earlier(path)
+    if earlier_run := _own_entries(path):
+        try:
+            (path / EARLIER).mkdir()
+            for entry in earlier_run:
+                os.replace(entry, path / EARLIER / entry.name)
+        except OSError as error:
+            raise output_error(path, error) from error
+
+
+def may_come_back(path: Path) -> bool:
+    """Tell whether a run folder keeps an earlier run, which its new run has not yet replaced.
+
+    The new run replaces it with its first saved state after a step.
+    """
+    return (path / EARLIER).is_dir() and not any(map(step_of, kept_states(path / "checkpoint")))
+
+
+def _settle_earlier(path: Path) -> None:
+    """Remove the earlier run of a locked run folder, or put it back if it is not yet replaced."""
+    earlier = path / EARLIER
+    if not earlier.is_dir():
+        return
     try:
-        for entry in earlier_run:
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        if may_come_back(path):
+            for entry in _own_entries(path):
+                _remove(entry)
+            for entry in earlier.iterdir():
+                os.replace(entry, path / entry.name)
+        _remove(earlier)
     except OSError as error:
         raise output_error(path, error) from error
+
+
+def _own_entries(path: Path) -> list[Path]:
+    """Return the files and folders of a run in its folder, and nothing else that lies there."""
+    inside = {entry.name for entry in path.iterdir()}
+    return [path / name for name in OWN_NAMES if name in inside]
+
+
+def _remove(entry: Path) -> None:
+    if entry.is_dir():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink()
 
 
 def incomparable_digests(

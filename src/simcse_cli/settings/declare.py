@@ -15,6 +15,8 @@ from simcse_cli.errors import ConfigError, UsageError, did_you_mean
 from simcse_cli.settings.convert import convert
 
 ALL = ("*",)
+OTHER_NAMES = {"learning_rate": "lr"}
+"""The settings that other libraries call by names that are not like ours, by these names."""
 LARGEST = 2**63 - 1
 SEED_RANGE = {"min": 0, "max": LARGEST}
 """The range of seeds that both PyTorch and NumPy accept."""
@@ -370,7 +372,9 @@ def check_keys(
         name = name_of.get(name, name)
         if name not in names:
             known = f"known keys: {', '.join(sorted(names))}"
-            hint = did_you_mean(name, names, known, cutoff=0.5)
+            near = {each: each for each in names}
+            near |= {other: own for other, own in OTHER_NAMES.items() if own in names}
+            hint = did_you_mean(name, near, known, cutoff=0.5)
             raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
         if name in checked:
             raise ConfigError(f"{place}: the key {name} occurs twice")

@@ -19,7 +19,13 @@ from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.ids import QUERY_NAMES
 from simcse_cli.data.names import POSITIONAL
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
-from simcse_cli.data.qrels import Relevance, read_relevance, read_texts
+from simcse_cli.data.qrels import (
+    Relevance,
+    queries_with_text,
+    read_relevance,
+    read_texts,
+    tell_blank,
+)
 from simcse_cli.data.senteval import (
     Split,
     StsSubset,
@@ -468,18 +474,27 @@ def _build_retrieval(
     for path in files.values():
         require_file(path)
     queries = read_texts(files["queries"], usual=QUERY_NAMES)
+    queries = queries_with_text(queries, files["queries"], progress)
     corpus = read_texts(files["corpus"])
+    tell_blank(corpus, progress)
 
-    # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine.
-    ids = corpus.ids
-    corpus = corpus.select(sorted(range(len(ids)), key=lambda row: ids[row].encode(), reverse=True))
+    # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine. Blank
+    # texts come last: they are not searched, but those that are relevant count as not found.
+    ids, texts = corpus.ids, corpus.sentences
+    corpus = corpus.select(
+        sorted(
+            range(len(ids)),
+            key=lambda row: (bool(texts[row].strip()), ids[row].encode()),
+            reverse=True,
+        )
+    )
 
     # Queries without a relevant text are left out.
     relevant = read_relevance(files["qrels"], queries, corpus, progress)
     judged = [row for row, wanted in enumerate(relevant) if wanted]
     dev_set = DevRetrieval(
         [queries.sentences[row] for row in judged],
-        corpus.sentences,
+        [text for text in corpus.sentences if text.strip()],
         [relevant[row] for row in judged],
         pairs,
     )

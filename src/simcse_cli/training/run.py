@@ -35,8 +35,13 @@ from simcse_cli.training.loop import OnEval, OnStep, Trainer
 from simcse_cli.training.options import RunOptions
 from simcse_cli.training.record import require_same_files, run_report
 from simcse_cli.training.seeds import ManyRuns, parse_seeds, train_seeds
-from simcse_cli.training.setup import build_parts, split_weight, with_model_defaults
-from simcse_cli.training.sweep import Settings, merge_settings, train_sweep
+from simcse_cli.training.setup import (
+    build_parts,
+    check_settings,
+    split_weight,
+    with_model_defaults,
+)
+from simcse_cli.training.sweep import Settings, merge_settings, read_plan, train_sweep
 
 MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
@@ -93,8 +98,14 @@ class _Request:
         resume = self.options.resume or self.is_many
         how: dict[str, Any] = {"resume": resume, "force": self.options.force}
         if self.n_started > 1:
+            check_settings(config)  # the processes do not know what gave each setting
             with runs.lock_run(run_dir):
-                return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+                try:
+                    return launch.launch_run(config, run_dir, self.n_started, self.progress, **how)
+                except launch.Stopped as stop:
+                    if stop.exit_code == INTERRUPTED:
+                        raise stopped_in(run_dir, self.n_started) from None
+                    raise
         try:
             return train_run(config, run_dir, self.progress, **how)
         except OutputError as error:
@@ -126,10 +137,14 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     if options.resume and not processes.is_launched():
         _require_resumable(request)
     # An error about a setting tells which recipe or variable gave it. A launched process, whose
-    # recipe its launcher wrote, cannot tell, and neither can a sweep, which sets some itself.
-    if processes.is_launched() or options.sweep is not None:
+    # recipe its launcher wrote, cannot tell, nor can anyone of a setting that a sweep gives.
+    if processes.is_launched():
         return _carry_out(request, seeds)
-    with recipes.telling_sources(options.config, settings):
+    swept: Settings = {}
+    if options.sweep is not None:
+        plan = read_plan(options.sweep)
+        swept = {**plan.settings, **dict.fromkeys(plan.swept)}
+    with recipes.telling_sources(options.config, settings | swept):
         return _carry_out(request, seeds)
 
 
@@ -151,12 +166,7 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
     earlier = None
     if options.resume and runs.is_run(run_dir):
         earlier = runs.read_run_record(run_dir)
-    try:
-        record = request.run_one(config, run_dir)
-    except launch.Stopped as stop:
-        if request.n_started > 1 and stop.exit_code == INTERRUPTED:
-            raise stopped_in(run_dir, request.n_started) from None
-        raise
+    record = request.run_one(config, run_dir)
     if record is None:
         return None  # another process of the run has the record
     if record.status == "interrupted":
@@ -228,6 +238,10 @@ def stopped_in(run_dir: Path, n_processes: int) -> launch.Stopped:
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return launch.Stopped()
+    if runs.may_come_back(run_dir):
+        return launch.Stopped(
+            f"stopped before a step of {run_dir} was saved; the earlier run is kept"
+        )
     states = runs.kept_states(run_dir / "checkpoint")
     if not states:
         return launch.Stopped(

@@ -304,7 +304,14 @@ def check_settings(config: TrainConfig) -> None:
             hint="leave it out, which saves the whole model",
         )
     # Raise an error for wrong options of the objective before an augmenter or a teacher is loaded.
-    objective_options(config.objective, _common_settings(config), config.options)
+    objective.check_options(
+        objective_options(config.objective, _common_settings(config), config.options)
+    )
+    if objective.needs_teacher and config.teacher is None:
+        raise ConfigError(
+            f"--objective {config.objective} learns from a teacher, and none is named",
+            hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
+        )
     if config.lora is not None:
         require_extra("peft", "--lora")
     if config.track is not None:
@@ -501,11 +508,6 @@ def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.de
 def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teachers | None:
     """Return the teachers that the settings name, or None. Their vectors are made later."""
     if config.teacher is None:
-        if find_objective(config.objective).needs_teacher:
-            raise ConfigError(
-                f"--objective {config.objective} learns from a teacher, and none is named",
-                hint="add --teacher MODEL, or --teacher FILE.npy that `simcse encode` wrote",
-            )
         return None
     weighted_names = [split_weight(text, "--teacher") for text in config.teacher]
     teachers = Teachers(
