@@ -9,25 +9,25 @@ from simcse_cli.errors import DataError
 from simcse_cli.objectives.ct import ContrastiveTension, sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
 from simcse_cli.objectives.mlm import NOT_MASKED, Masking
-from simcse_cli.objectives.next_sentence import positions_in_documents, sample_next
+from simcse_cli.objectives.next_sentence import sentences_and_following, sample_next
 
 MASK, SPECIAL = 4, (0, 2, 3)
 DOCUMENTS = [["a", "b", "c", "d"], ["e"], ["f", "g"]]
 
 
-def test_positions_in_documents_counts_what_follows():
-    sentences, following = positions_in_documents(DOCUMENTS)
+def test_sentences_and_following_counts_what_follows():
+    sentences, following = sentences_and_following(DOCUMENTS)
     assert sentences == list("abcdefg")
     assert following.tolist() == [3, 2, 1, 0, 0, 1, 0]
 
 
 def test_positions_in_no_documents_are_none():
-    sentences, following = positions_in_documents([])
+    sentences, following = sentences_and_following([])
     assert (sentences, following.tolist()) == ([], [])
 
 
 def test_sample_next_with_window_1_is_the_following_sentence():
-    sentences, following = positions_in_documents(DOCUMENTS)
+    sentences, following = sentences_and_following(DOCUMENTS)
     anchors, positives = sample_next(following, window=1, generator=np.random.default_rng(0))
     assert [sentences[i] + sentences[j] for i, j in zip(anchors, positives, strict=True)] == [
         "ab",

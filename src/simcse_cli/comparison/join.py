@@ -235,7 +235,8 @@ class Comparison:
 
         The members of a mean are the seeds of one system. But if the reference is itself a member
         of a mean, every entry is a system of its own, so that single seeds are tested against each
-        other. Systems with results of the baseline's runs under other settings are left out.
+        other. A system is left out if it has a result of one of the baseline's runs, measured under
+        other settings.
         """
         mean_of: dict[str, str] = {}  # from the label of an entry to the label of its mean
         n_seeds: dict[str, int] = {}  # from the label of a mean to the number of its members

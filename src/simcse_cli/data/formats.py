@@ -220,10 +220,11 @@ def _items_of(value: Any, name: str) -> list[Any]:
     if not isinstance(value, dict) or not value:
         raise DataError(f"{name}: {_json_kind(value)}, need a list of objects", hint=_JSON_HINT)
 
-    # An object with usual names of columns may be a row, and its values may be lists of texts.
     lists = {key: column for key, column in value.items() if isinstance(column, list)}
     columns = list(lists.values())
-    may_be_row = any(map(names.is_known, value)) or not {"set", "texts"}.isdisjoint(value)
+    # An object with usual names of columns may be a row, and its values may be lists of texts. So
+    # may an object with a list called "set" or "texts": texts that all mean the same.
+    may_be_row = any(names.is_known(key) or key in ("set", "texts") for key in value)
     # The only list holds the rows, unless it is a list of texts in such a row.
     only_list = columns[0] if len(columns) == 1 else []
     if only_list and (not may_be_row or _are_nested(only_list[:1])):

@@ -37,8 +37,9 @@ def guided_info_nce(
     ``texts`` ``(N, 2 + S)`` number the texts of each row, as in ``info_nce``; if they are given, no
     text that is known to fit a row is its negative.
 
-    Two views of equal vectors give ``ln(3N - 2)`` without a margin. Without blocks and with nothing
-    removed, the loss is InfoNCE.
+    If all vectors are equal, those of the guide too, two views give ``ln(3N - 2)`` with both
+    blocks and without a margin or ``texts``. Without blocks and with nothing removed, the loss is
+    InfoNCE.
     """
     # The pairs of views to compare, by their positions in ``views``.
     anchors = views[0]

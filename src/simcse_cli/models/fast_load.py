@@ -171,8 +171,8 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     """Return the tensors of a folder whose names start with ``prefix``, under names without it.
 
-    What training code has put before all names counts for nothing.
-    They are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
+    What a wrapper of the model has put before a name, such as ``module.``, is dropped first. The
+    tensors are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(folder, "model", ".safetensors"):

@@ -56,7 +56,7 @@ class Distill(Objective):
         self.needs_two_rows = learns_cosines
         self.learns_from_one_row = not learns_cosines
         width = training_width(self.encoder)
-        teacher_width = self.options.teacher or width
+        teacher_width = self.options.teacher or width  # the option holds the teachers' width alone
         is_mapped = teacher_width != width and not learns_cosines  # cosines fit any width
         self.map = nn.Linear(width, teacher_width, bias=False) if is_mapped else None
 

@@ -35,7 +35,7 @@ class NextSentence(Simcse):
 
     def examples(self, data: Any, generator: np.random.Generator) -> Examples:
         """Return a pair for every sentence but the last of each document."""
-        sentences, following = positions_in_documents(data.documents)
+        sentences, following = sentences_and_following(data.documents)
         anchors, positives = sample_next(following, window=self.options.window, generator=generator)
         if not len(anchors):
             raise DataError(
@@ -47,7 +47,7 @@ class NextSentence(Simcse):
         return Examples([(sentences[i], sentences[j]) for i, j in pairs])
 
 
-def positions_in_documents(
+def sentences_and_following(
     documents: Sequence[Sequence[str]],
 ) -> tuple[list[str], Integers]:
     """Return all sentences in order, and for each how many follow it in its document."""

@@ -280,9 +280,10 @@ def sums_apart(views: Sequence[Tensor]) -> list[Tensor]:
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:
-    """Return the numbers of all rows' texts, at least two columns; equal texts are no negatives.
+    """Return a number for each text of all rows, ``(N, C)`` with C at least 2.
 
-    The result is None if the batch does not number them.
+    Equal texts have equal numbers, from which a loss knows what is no negative of a row. The result
+    is None if the batch does not number its texts.
     """
     texts: Tensor | None = batch.extra.get("texts")
     if texts is not None and texts.shape[1] == 1:

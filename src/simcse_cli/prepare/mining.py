@@ -141,10 +141,11 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which of the texts near an anchor may be negatives.
 
-    Of the texts that are in no pair with the anchor, the ``last`` nearest are considered. Texts
-    that are too near or too far by cosine are dropped; of the texts that remain, the ``first``
-    nearest are skipped. How near a text may be depends on the farthest positive. Source: the
-    options of ``mine_hard_negatives`` in sentence-transformers, with the same results.
+    ``--range MIN:MAX`` gives ``first`` and ``last``. Of the texts that are in no pair with the
+    anchor, only the MAX nearest are considered. Texts that are too near or too far by cosine are
+    dropped; of the texts that remain, the MIN nearest are skipped. How near a text may be depends
+    on the farthest positive. Source: the options of ``mine_hard_negatives`` in
+    sentence-transformers, with the same results.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:

@@ -87,7 +87,7 @@ class SuiteResult:
         return tuple(self.settings.get("chosen_on", ()))
 
     def notes(self) -> list[str]:
-        """Return notes on missing tasks, unpublished data and tasks that chose the model."""
+        """Return notes on missing tasks, unpublished data and tasks whose data chose the model."""
         # Tasks that have the same unpublished data are named together.
         tasks_by_data: dict[str, list[str]] = {}
         for name, data in self.sets().items():
