@@ -282,6 +282,13 @@ def test_a_label_may_be_kept(tmp_path):
     assert rows_of(tmp_path / "a.csv", text, pair, ("no",)) == (PAIR, [("c", "d")])
 
 
+@pytest.mark.parametrize("missing", ["N/A", "<NA>", "null", r"\\N"])
+def test_a_missing_label_of_json_lines_marks_no_pair(tmp_path, missing):
+    row = '{"sentence1": "%s", "sentence2": "%s", "label": "%s"}\n'
+    text = row % ("a", "b", "1") + row % ("c", "d", missing) + row % ("e", "f", "0")
+    assert rows_of(tmp_path / "a.jsonl", text) == (PAIR, [("a", "b")])
+
+
 def test_a_label_of_unknown_meaning_after_the_first_rows_is_named(tmp_path):
     text = "sentence1,sentence2,label\n" + "a,b,1\n" * 200 + "c,d,sports\n"
     with pytest.raises(DataError, match="line 202: label 'sports'; need 1 for a pair") as caught:

@@ -129,3 +129,11 @@ def test_damaged_weights_of_the_package_are_replaced(is_binary, advice, tmp_path
     with pytest.raises(CheckpointError, match="has SHA-256") as error:
         resolve_model("minilm")
     assert advice in error.value.hint
+
+
+def test_a_command_in_a_hint_keeps_its_own_options():
+    hint = "use --model minilm, or `simcse encode - --model someone/base`"
+    with pytest.raises(CheckpointError) as error, resolve.naming_option("--teacher", "a"):
+        raise CheckpointError("there is no model", hint=hint)
+    assert error.value.message == "--teacher a: there is no model"
+    assert error.value.hint == hint.replace("--model minilm", "--teacher minilm")

@@ -9,7 +9,7 @@ from simcse_cli.errors import DataError
 from simcse_cli.objectives.ct import ContrastiveTension, sample_tension_pairs
 from simcse_cli.objectives.declutr import SpanSampler
 from simcse_cli.objectives.mlm import NOT_MASKED, Masking
-from simcse_cli.objectives.next_sentence import sentences_and_following, sample_next
+from simcse_cli.objectives.next_sentence import sample_next, sentences_and_following
 
 MASK, SPECIAL = 4, (0, 2, 3)
 DOCUMENTS = [["a", "b", "c", "d"], ["e"], ["f", "g"]]

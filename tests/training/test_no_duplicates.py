@@ -83,6 +83,7 @@ def test_full_batches_are_those_of_sentence_transformers():
         ([("a",)] * 7, None, True),
         ([("a", "b")] * 3, None, True),
         ([("a", "a", "a")] * 3, Batches.MASK_DUPLICATES, True),
+        ([("a", "b", "b")] * 3, None, True),
         ([("a", "b", "c")] * 3, None, False),
         ([("a",)] * 7, Batches.SHUFFLED, False),
         ([("a",), ("a",), ("b",)], None, False),

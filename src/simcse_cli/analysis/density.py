@@ -94,9 +94,9 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
 def kernel_density(cosines: AnyFloats) -> Floats:
     """Return a Gaussian kernel density estimate on ``GRID``; its integral over [-1, 1] is 1.
 
-    The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, so that equal
-    values still give a curve. The mass that a plain estimate would put beyond -1 and 1 is
-    reflected back.
+    The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, the step of the
+    grid, which would miss narrower peaks. The mass that a plain estimate would put beyond -1 and 1
+    is reflected back.
     """
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
@@ -116,7 +116,8 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
     the mean. The groups are the same in every panel, so only the first panel names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
-    # Begin where the first ridge rises, or at the lowest mean of a group without a ridge.
+    # Begin where the first ridge rises, or at the lowest mean: a group without a ridge shows only
+    # its mean.
     groups_of_all = [group for groups in by_model.values() for group in groups]
     densities = np.array([group.density for group in groups_of_all])
     rises = (densities > LEAST_RISE * densities.max()).any(axis=0)

@@ -26,8 +26,9 @@ def read_overlaps(
 ) -> Floats:
     """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
 
-    Pairs without any word have no F1: they are left out and counted.
-    ``multiset`` counts repeated words each time. ``name`` stands beside the progress bar.
+    Rows with an empty text are left out, and so are pairs without any word, which have no F1; the
+    user is told how many. ``multiset`` counts repeated words each time. ``name`` stands beside the
+    progress bar.
     """
     values: list[float] = []
     n_empty = 0

@@ -189,6 +189,7 @@ def open_search(
 def _read_corpus(options: RetrievalOptions, progress: Progress) -> NumberedTexts:
     given = Given.of(options, progress=progress)
     given = given.of_texts(options.column, options.text, *_id_columns(options, USUAL_NAMES))
+    # With a file of queries, --id-column may be a column of that file alone.
     corpus = read_texts(
         str(options.corpus),
         given,
@@ -237,8 +238,8 @@ def _require_same_rows(
 ) -> None:
     """Raise DataError if row i of a saved index is not sentence i of the corpus.
 
-    If the corpus is a file, only the number of its sentences is compared, since the file may hold
-    more than the texts that were encoded, such as titles.
+    If the corpus is a file, only the number of its sentences is compared, since a sentence may be
+    longer here than when it was encoded: `analyze` puts the title of a document before its text.
     """
     # Without --index, the indexes were built from the corpus, so there is nothing to check.
     paths = options.index or []
@@ -422,8 +423,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # Digests are compared only at the same precision, since some models convert their weights for
-    # another one, and only if file and model have none of the `_FREE_VARIATIONS`.
+    # Some models convert their weights to the precision in use, so digests are compared only if it
+    # is that of the file, and only if neither file nor model has one of the `_FREE_VARIATIONS`.
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:
@@ -517,7 +518,8 @@ def read_queries(
         given = Given.of(options, progress=progress)
         given = given.of_texts(options.column, options.text, *_id_columns(options, QUERY_NAMES))
         source = source_name(options.queries)
-        # --id-column names a column of the corpus, of the queries, or of both.
+        # --id-column names a column of the corpus, of the queries, or of both, so the queries may
+        # lack it only if the corpus has it.
         queries = read_texts(
             options.queries,
             given,
@@ -664,8 +666,8 @@ def _scores_with_tests(
 ) -> tuple[list[dict[str, Any]], dict[str, PairedTest], list[Report]]:
     """Return a row of scores for each model, the paired tests by system, and a table of both.
 
-    The table is in a list. All three are empty without scores. The scores are at the ranks ``ks``,
-    MRR also at ``depth``.
+    The table is in a list. All three are empty without scores. Hit rate and recall are at each rank
+    of ``ks``, nDCG and MRR at the last of them, and MRR at ``depth`` as well.
     """
     if not scores:
         return [], {}, []

@@ -204,7 +204,7 @@ def _scores(
     The list is empty if the run has no scores.
     """
     entries = load_entries(str(run))
-    entry = entries[0]  # the others are other seeds, or results of other settings
+    entry = entries[0]  # the rest are other seeds, or results under other evaluation settings
     if not entry.scores:
         return []
 
@@ -247,12 +247,13 @@ def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) 
     """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
 
     ``folders`` are those of the run or its seeds. The means of the baseline, and of results under
-    other settings, are passed over.
+    other evaluation settings, are passed over.
     """
     runs = [entry for entry in entries if entry["source"] in folders]
     own = runs[0]
     labels = {run["label"] for run in runs}
-    # Only means have members. The mean of the seeds has this run and none of other folders.
+    # Only means have members. Those of the mean of the seeds include this run, and are all among
+    # the runs of ``folders``.
     for entry in entries:
         if own["label"] in entry["members"] and labels.issuperset(entry["members"]):
             own = entry
@@ -430,8 +431,8 @@ def _verdict(
     if len(baseline) == 1:
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
-    # Several baselines may have other seeds than the run, so they are not paired.
-    # Under the name of the measure, the resamples are those of `compare`.
+    # Several baselines may have other seeds than the run, so they are not paired. The name of the
+    # measure seeds the draws, so `compare` draws the same resamples.
     tests, _ = paired_bootstrap(
         {data.measure: [sample]}, by_seed=len(before) == 1, progress=progress
     )

@@ -29,7 +29,7 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
     rows = []
     for name, model_scores in scores.items():
         values_of = _values_of_measures(model_scores, ranks)
-        # The name seeds the draws, so that the same queries are drawn for all models.
+        # The text "retrieval" seeds the draws, so that the same queries are drawn for all models.
         resampled = resample_means("retrieval", np.stack(list(values_of.values())))
         row: dict[str, Any] = {"model": name, "n_queries": model_scores.n_queries}
         for measure, values in values_of.items():

@@ -332,8 +332,8 @@ def _sts_results(
 def _belongs_to(result: SuiteResult, encoder: NamedEncoder) -> bool:
     """Tell whether a result was measured with this encoder and the same post-processing."""
     settings = result.settings
-    # With a post-processor for each task, a result has the digest of the plain model, so the name
-    # of the model decides.
+    # A result with a post-processor for each task records the digest of the plain model, so it is
+    # recognised by the model's name, which includes the post-processing.
     if encoder.suffix and settings.get("model") == encoder.name:
         return True
     if settings.get("model_digest") != encoder.digest:

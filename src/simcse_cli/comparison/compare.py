@@ -143,21 +143,21 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
         paths = {Path(label_and_path(item)[1]).resolve() for item in items}
         if Path(baseline).resolve() not in paths:
             added = [baseline]
-    short_names = _names_apart([*added, *items])
+    names = _names_apart([*added, *items])
     loaded: list[Entry] = []
-    known: set[tuple[Path, str]] = set()
-    for item, short_name in zip(items, short_names[len(added) :], strict=True):
-        entries = load_entries(item, short_name, view=options)
+    seen: set[tuple[Path, str]] = set()
+    for item, name in zip(items, names[len(added) :], strict=True):
+        entries = load_entries(item, name, view=options)
         sources = set(map(_source_and_label, entries))
-        if not known.isdisjoint(sources):
+        if not seen.isdisjoint(sources):
             what = f"{item} is named twice, and would count as two seeds"
             raise UsageError(what, option="RUN_OR_RESULT", hint="name each run or result once")
-        known |= sources
+        seen |= sources
         loaded += entries
     # The baseline may be a run in a folder that is read already.
-    for item, short_name in zip(added, short_names, strict=False):
-        entries = load_entries(item, short_name, view=options)
-        loaded = [entry for entry in entries if _source_and_label(entry) not in known] + loaded
+    for item, name in zip(added, names, strict=False):
+        entries = load_entries(item, name, view=options)
+        loaded = [entry for entry in entries if _source_and_label(entry) not in seen] + loaded
     user_entries = add_means(merge_parts(loaded))
     if not user_entries:
         raise UsageError("name at least one run folder or result file", option="RUN_OR_RESULT")
@@ -184,9 +184,11 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 def _source_and_label(entry: Entry) -> tuple[Path, str]:
     """Return what tells an entry from those of other arguments.
 
-    A run has no label here: if it is read twice, its repetitions count as seeds under any labels.
+    The label of a run or of its variant is left out, since a run that is read twice would count as
+    two seeds whatever its labels.
     """
-    label = entry.variant if entry.kind is EntryKind.RUN or entry.variant else entry.label
+    is_of_run = entry.kind is EntryKind.RUN or bool(entry.variant)
+    label = entry.variant if is_of_run else entry.label
     return Path(entry.source).resolve(), label
 
 
@@ -309,7 +311,7 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     """Return the scores of systems as a table, with intervals and marks of the Pareto front."""
-    # Measures that only single seeds have are left to the table of seeds.
+    # Measures that only single seeds have are left to the table of seeds, unless all are such.
     present = measures_of(systems)
     measures = [name for name in comparison.measures if name in present] or comparison.measures
     shown = _columns(measures, "score")

@@ -136,7 +136,8 @@ class Entry:
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
         undefined: measures that were computed and have no score.
-        variant: name of the result file if the result is under other settings than the run.
+        variant: name of the result file if it is of a run, but under other evaluation settings than
+            the scores in the entry of the run.
     """
 
     label: str
@@ -294,7 +295,7 @@ def _results_in(
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, list[Entry]]:
-    """Return a run with its results, and an entry for each of its results under other settings.
+    """Return a run with its results, and a variant for each under other evaluation settings.
 
     A result that was computed with an earlier model of the run is marked with a remark.
     """
@@ -455,8 +456,8 @@ def _name_of_dev_data(data: Mapping[str, Any]) -> str:
 
     Otherwise it is the recorded name with the start of the digest: ``dev.tsv (1a2b3c4d)``.
     """
-    # A run with a dev suite has recorded several files by path; otherwise there is one dev file, or
-    # held-out pairs, whose name and digest are recorded as those of a file would be.
+    # A run with a dev suite has recorded several files by path. Otherwise there is one dev file, or
+    # held-out pairs, which have no file to digest: the digest of the pairs themselves is taken.
     name = _STSB_DEV_FILE
     digest = data.get("dev_files", {}).get(name)
     if digest is None:
@@ -481,7 +482,7 @@ def _known_dev_data(data: Mapping[str, Any]) -> dict[str, ScoredData]:
 
 
 def _with_digest(words: str, sha256: str | None) -> ScoredData:
-    """Return data under these words, with their digest unless the words name them already."""
+    """Return data under these words, with their digest unless the words identify them."""
     data = ScoredData(words)
     if data.are_known:
         return data

@@ -236,7 +236,7 @@ class Comparison:
         The members of a mean are the seeds of one system. But if the reference is itself a member
         of a mean, every entry is a system of its own, so that single seeds are tested against each
         other. A system is left out if it has a result of one of the baseline's runs, measured under
-        other settings.
+        other evaluation settings.
         """
         mean_of: dict[str, str] = {}  # from the label of an entry to the label of its mean
         n_seeds: dict[str, int] = {}  # from the label of a mean to the number of its members
@@ -265,7 +265,7 @@ class Comparison:
         return [baseline, *tested]
 
     def _is_variant(self, system: System, baseline: System) -> bool:
-        """Tell whether a system has results of the baseline's runs, measured under other settings.
+        """Tell whether a system has results of the baseline's runs under other evaluation settings.
 
         If the baseline is one of several seeds, the runs of the other seeds count as its runs, too.
         """
@@ -358,7 +358,7 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
     """Return the repetitions, with labels that differ, and their mean if there are several."""
     labels = [member.label for member in members]
     if len(set(labels)) < len(labels):
-        # Add the seed to each label, and a number if the seed is unknown or repeated.
+        # Add the seed to each label, or a number if the seed is unknown, or both if it is repeated.
         seeds = [member.seed for member in members]
         for i, member in enumerate(members):
             mark = str(i + 1)
@@ -656,7 +656,8 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
         # Averages stay if all are over the same tasks. An average without tasks is taken to be over
         # all tasks, so it can only be compared with averages over all of them.
         are_equal = nonempty <= {common}
-        if are_equal and (common == all_tasks or frozenset() not in task_sets):
+        lacks_tasks = frozenset() in task_sets  # some entry has the average alone
+        if are_equal and (common == all_tasks or not lacks_tasks):
             continue
         common_tasks = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, common_tasks)

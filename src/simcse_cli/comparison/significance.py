@@ -304,8 +304,11 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each candidate: on its mean over the tasks, or on its only task."""
-    # The dictionary keeps the last test of a candidate. If the mean was tested, that came last.
+    """Return a sentence for each candidate and suite, on its last test.
+
+    That is the test of the mean over the tasks, or of a single task if the mean was not tested.
+    """
+    # Of the tests with the same key, the dictionary keeps the last.
     last_tests = {(test.suite, test.candidate): test for test in tests}
     count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
@@ -331,7 +334,7 @@ def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return a note for each system with tasks that chose its model, and so are not tested."""
+    """Return a note for each system whose model was chosen on tasks, which are thus not tested."""
     # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:

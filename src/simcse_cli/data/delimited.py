@@ -43,7 +43,7 @@ NO_SEPARATOR = "none"
 _BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
-_LEAST_NUMBERED = 5  # rows with a number that tell of a column without a name
+_LEAST_NUMBERED = 5  # rows needed to take their numbers for a column that the header lacks
 _NOTHING = "\x1f"  # texts do not hold it, so that each line is a single cell
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
@@ -196,7 +196,8 @@ def _fit(head: Sequence[str], separator: str, source: str) -> _Fit:
     if len(head) == _HEAD_LINES and len(rows) > 1:
         del rows[-1]  # it may go on below the last line of `head`
     rows = _without_titles(rows)[:SAMPLE_ROWS]
-    if not rows:  # otherwise the rows before a broken one decide
+    # The rows before a broken one decide; its error counts only if there are none.
+    if not rows:
         return _Fit(separator, [], error=broken)
     rows = _with_row_names(rows)
     _, first = rows[0]
@@ -290,8 +291,8 @@ def _cells(
     """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
-    # Split plainly where the CSV reader cannot: its separator is one character other than a quote,
-    # and it refuses bare quotes, which most TSV files have.
+    # Split plainly what the CSV reader cannot read: its separator is one character other than a
+    # quote, and it refuses bare quotes, which most TSV files have.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
     if len(separator) > 1 or separator == '"' or (separator == "\t" and not is_quoted):
         return _split_cells(lines, separator)
@@ -301,8 +302,8 @@ def _cells(
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
     """Yield the rows that the rules of CSV give.
 
-    A row that breaks them raises DataError with its first line: a quote that is not closed takes in
-    the lines below it, so the reader stops far from it.
+    A row that breaks them raises DataError with the number of its first line: a quote that is not
+    closed takes in the lines below it, so the reader stops far from it.
     """
     # A quoted cell may span lines. Their ends are part of it, so the reader must get them.
     ended_lines = (line + "\n" for line in lines)
@@ -431,9 +432,10 @@ def _without_titles(rows: list[NumberedCells]) -> list[NumberedCells]:
 
 
 def _with_row_names(rows: list[NumberedCells]) -> list[NumberedCells]:
-    """Add an empty cell to the header of a table of R, which does not name the numbers of rows.
+    """Add an empty cell to the header if it is from R, which does not name the numbers of rows.
 
-    In a table with an id, or with few rows, a text that holds the separator would look the same.
+    Otherwise return ``rows`` itself, also for a table with an id or with few rows: there, a text
+    that holds the separator would look the same.
     """
     (number, first), *below = rows
     if len(below) < _LEAST_NUMBERED or names.fold(first[0]) in USUAL_NAMES:

@@ -206,7 +206,7 @@ class _Generator:
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield scored pairs; 0 to 5 parts of the second scene are changed, all equally often."""
+        """Yield scored pairs; of the second scene, 0, 1, ... or 5 parts are changed, in turn."""
         for index in range(count):
             scene = draw_scene(self._rng)
             n_changed = index % (len(PARTS) + 1)

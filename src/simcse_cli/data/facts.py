@@ -181,7 +181,7 @@ class Facts:
             fitting = [column for column in fitting if column.name != "prompt"]
         if fitting:
             return fitting
-        # Otherwise, take columns that are empty or repeat one text (with several, they would fit).
+        # Otherwise, take columns that did not fit because they are empty or repeat one text.
         return [column for column in named if column.repeats_words or column.kind is Kind.EMPTY]
 
     def hard_negatives(self) -> list[ColumnFacts]:

@@ -222,8 +222,8 @@ def _items_of(value: Any, name: str) -> list[Any]:
 
     lists = {key: column for key, column in value.items() if isinstance(column, list)}
     columns = list(lists.values())
-    # An object with usual names of columns may be a row, and its values may be lists of texts. So
-    # may an object with a list called "set" or "texts": texts that all mean the same.
+    # An object with usual names of columns may be a row, and its values may be lists of texts. An
+    # object with a list called "set" or "texts" may be a row, too: such texts all mean the same.
     may_be_row = any(names.is_known(key) or key in ("set", "texts") for key in value)
     # The only list holds the rows, unless it is a list of texts in such a row.
     only_list = columns[0] if len(columns) == 1 else []
@@ -371,7 +371,7 @@ def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
 
 
 def _titles(sheet: Sheet) -> list[str]:
-    """Return the cells of the first row with text, without empty ones."""
+    """Return the titles of the columns: the filled cells of the first row that is not empty."""
     _, cells = next(sheet_rows(sheet), (0, []))
     return [cell.strip() for cell in cells if cell.strip()]
 

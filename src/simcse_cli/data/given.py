@@ -49,7 +49,7 @@ class Given:
         template: the columns that a text is made of, if there are several.
         beside: columns that are read for something else than texts, such as ids; each is None if
             the user did not name it.
-        joins_titles: whether the title of a text is part of it in a table as of BEIR.
+        joins_titles: whether each text begins with its title in a table with the columns of BEIR.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
     """

@@ -63,7 +63,10 @@ class Grid:
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
 
     def reach(self, names: Iterable[str]) -> None:
-        """Add columns of items in lists that are shorter in row 1 than in others of the first."""
+        """Add those of ``names`` that are list items which only later rows of ``sample`` have.
+
+        The list in row 1 is too short to have them.
+        """
         rows = [row for _, row in self.sample if isinstance(row, dict)]
         for name in names:
             is_later = name not in self.names and any(name in row for row in rows)
@@ -116,9 +119,10 @@ class Grid:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack some of these columns. With ``may_lack``, their cells are None.
-        Otherwise ``choose_columns`` is called with a grid of this row alone, and returns the places
-        in it to read instead. Without ``choose_columns``, such a row raises DataError.
+        A row of JSON may lack some of these columns. Items that its lists are too short for are
+        None, and with ``may_lack`` so are all other cells that it lacks. Otherwise
+        ``choose_columns`` is called with a grid of this row alone, and returns the places in it to
+        read instead. Without ``choose_columns``, such a row raises DataError.
         """
         names = self.names_at(places)
         take_by_place = _taker(places)

@@ -10,13 +10,13 @@ from pathlib import Path
 from simcse_cli.data import names, show
 from simcse_cli.data.facts import MOST_VALUES, NLI_NUMBERS, ColumnFacts, Facts, by_name
 from simcse_cli.data.grid import SAMPLE_ROWS
-from simcse_cli.data.kinds import Kind, is_missing, to_number
+from simcse_cli.data.kinds import MISSING, Kind, is_missing, to_number
 from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
 from simcse_cli.data.sides import Found
 
-# Whether a label marks a pair: `_IS_PAIR` is for all tables. `_IS_PAIR_OF` adds labels for tables
-# whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters of ANLI)
-# and WikiAuto.
+# Whether a label marks a pair: `_IS_PAIR` is for all tables. `_IS_PAIR_OF` changes or adds labels
+# for tables whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters
+# of ANLI) and WikiAuto.
 _PAIRS = ("1", "1.0", "true", "entailment")
 _NO_PAIRS = (
     "0",
@@ -42,7 +42,7 @@ _IS_PAIR_OF = {
     },
     "simple_sentence": {"aligned": True, "partialaligned": True, "2": True, "notaligned": False},
 }
-_NO_LABELS = dict.fromkeys(("nan", "none", "null", "na"), False)  # missing values
+_NO_LABELS = dict.fromkeys(map(str.lower, MISSING), False)
 _ENTAILMENTS = frozenset(("entailment", "entails", "e"))
 _CONTRADICTIONS = frozenset(("contradiction", "contradicts", "contradictory", "c"))
 _NLI_WORDS = _ENTAILMENTS | _CONTRADICTIONS | {"neutral", "n"}
@@ -55,7 +55,7 @@ class Roles:
 
     Attributes:
         columns: the places in the table, from 0, of the columns of each role.
-        labels: whether each label marks a pair; empty if every row is a pair.
+        labels: whether each label marks a pair; empty if every row is a pair or ``keeps`` decides.
         keeps: the only labels whose rows the user keeps; empty if the user named none.
         watched: the places of columns with one value in all of the first rows. With other values
             in later rows, such a column may tell which rows are pairs.
@@ -145,7 +145,7 @@ def _are_named_pairs(facts: Facts) -> bool:
 
 
 def _watched(facts: Facts, found: Found) -> tuple[int, ...]:
-    """Return the places of the columns that may tell which rows are pairs after the first rows."""
+    """Return the places of the columns whose later values may tell which rows are pairs."""
     is_whole = len(facts.grid.sample) < SAMPLE_ROWS
     if is_whole or _has_named_negatives(facts, found) or _are_named_pairs(facts):
         return ()
@@ -157,7 +157,7 @@ def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
 
 
 def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
-    """Return the error for a watched column that has ``values``, the first in all first rows."""
+    """Return the error for a watched column; all of the first rows have the first of ``values``."""
     found: Found = {}
     for role, places in roles.columns.items():
         found[role] = [facts.columns[place] for place in places]
@@ -215,7 +215,8 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
-    # Offer to keep the rows of one value, except for scores of more than two values.
+    # Offer to keep the rows of one value; not for scores of more than two values, unless these are
+    # 0, 1 and -1 for no label.
     are_scores = are_numbers and judge.kind is not Kind.LABEL
     kept = values if not are_scores or len(values) <= 2 or judge.are_two_classes else ()
     choices = _choices_of_pairs(judge, found, kept[:MOST_VALUES])
@@ -262,9 +263,7 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
-            if name in names.SCORES and (column.are_numbers or column.kind is not Kind.LABEL):
-                return column
-            if column.are_numbers:
+            if column.are_numbers or (name in names.SCORES and column.kind is not Kind.LABEL):
                 return column
     scores = [column for column in free if column.can_hold_scores]
     numbers = [column for column in scores if column.are_numbers and not column.describes]
@@ -290,8 +289,8 @@ def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
     if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
         return
     numbers = set(map(to_number, values))
-    is_label = column.name in names.LABELS and not numbers <= {0, 1}
-    if numbers <= NLI_NUMBERS and (is_label or right.name == "hypothesis"):
+    may_be_labels = column.name in names.LABELS and not numbers <= {0, 1}
+    if numbers <= NLI_NUMBERS and (may_be_labels or right.name == "hypothesis"):
         shown = ", ".join(sorted(values))
         what = (
             f"{column} holds {shown}, which may be classes, need scores that rise with similarity"

@@ -177,13 +177,14 @@ def _kind_of_words(cells: Sequence[str]) -> Kind:
 
 
 def is_judgement(cells: Iterable[str]) -> bool:
-    """Tell whether all labels are numbers or words for yes and no.
+    """Tell whether all labels, except for missing ones, are numbers or words for yes and no.
 
     A column of such labels holds no texts, even if its name is usual for texts.
     """
     for cell in cells:
-        is_yes_or_no = is_missing(cell) or cell.strip().lower() in _YES_NO
-        if not is_yes_or_no and to_number(cell) is None:
+        if is_missing(cell) or cell.strip().lower() in _YES_NO:
+            continue
+        if to_number(cell) is None:
             return False
     return True
 

@@ -36,7 +36,7 @@ NLI_ROLES = ("anchor", "positive", "label")
 
 @dataclass(frozen=True)
 class NliPair:
-    """A premise and a hypothesis; ``label`` is None if the annotators did not agree."""
+    """A premise and a hypothesis; ``label`` is None if it is missing or not agreed upon."""
 
     premise: str
     hypothesis: str
@@ -69,7 +69,7 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
         if pair.label is not None:
             seen.add(text.strip())
         yield pair
-    # Without a 2, a 0 may be an entailment or none: sets of two classes have both.
+    # Without a 2, 0 is an entailment in some sets of two classes, and none in others.
     if seen and seen <= {"0", "1"}:
         source = shlex.quote(table.name)
         output = shlex.quote(f"{Path(table.name).stem}-pairs.csv")

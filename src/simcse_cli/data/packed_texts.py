@@ -73,6 +73,7 @@ class PackedTexts(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: Any) -> str | list[str]:
+        # The range resolves negative numbers and slices.
         rows = range(len(self))[row]
         if isinstance(rows, range):
             return list(map(self._text, rows))

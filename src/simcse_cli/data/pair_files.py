@@ -146,7 +146,7 @@ def iter_scored_pairs(
     # A file without any score is no file of pairs.
     if not n_pairs:
         raise DataError(f"{source_name(source)} holds no pair with a score")
-    # On a scale with negative scores, -1 is hardly the only one, unless 1 is the highest.
+    # On a scale with negative scores, -1 is hardly the only negative one, unless 1 is the highest.
     others = scores - {-1}
     if missing_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
         raise DataError(

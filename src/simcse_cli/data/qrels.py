@@ -41,7 +41,7 @@ from simcse_cli.progress import SILENT, Progress
 Relevance = dict[int, float]
 """The rows of the corpus, from 0, that are relevant to a query, each with its relevance above 0.
 
-A relevant document that the corpus lacks has a row after its last one.
+A relevant document that the corpus lacks has a row after the last one of the corpus.
 """
 _Judgement = tuple[int, list[str]]
 """The number of a line, and its cells."""
@@ -151,7 +151,7 @@ def sample_texts(texts: NumberedTexts, count: int, *, seed: int) -> NumberedText
 
 
 def tell_blank(corpus: NumberedTexts, progress: Progress) -> None:
-    """Count the rows without text, which no search finds; raise DataError if no row has text."""
+    """Tell how many rows lack a text, so no search finds them; raise DataError if all lack it."""
     n_blank = sum(not text.strip() for text in corpus.sentences)
     if n_blank == len(corpus.sentences):
         raise DataError(f"{corpus.source} has no row with text, need texts to search")
@@ -160,7 +160,7 @@ def tell_blank(corpus: NumberedTexts, progress: Progress) -> None:
 
 
 def queries_with_text(queries: NumberedTexts, source: str, progress: Progress) -> NumberedTexts:
-    """Return the queries with text, and count the others; ``source`` is their place in messages."""
+    """Return the queries with text, and tell how many have none; messages call them ``source``."""
     with_text = [i for i, query in enumerate(queries.sentences) if query.strip()]
     if not with_text:
         raise DataError(f"{source} has no row with text, need a query")
@@ -181,7 +181,7 @@ def read_relevance(
 ) -> list[Relevance]:
     """Return the rows that are relevant to each query, which may be none.
 
-    Documents that the corpus lacks, and queries that have no scores, are counted for the user.
+    The user is told how many documents the corpus lacks, and how many queries are left out.
     ``id_option`` is the option of the command that names the column of ids, if there is one.
     """
     judgements: list[_Judgement] = []
@@ -263,7 +263,8 @@ def _by_id(
     _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source, hint)
     _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source, hint)
     for line_no, (query, *_, document, _) in judgements:
-        # Queries after the last one are left out below, as others that are not searched.
+        # A row number above the last query is no error: it is left out below, as any query that is
+        # not searched.
         _require_row(f"{path}, line {line_no}: query", query, queries, hint)
         _require_row(f"{path}, line {line_no}: document", document, corpus, hint, n_corpus)
     seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
@@ -321,7 +322,7 @@ def _tell_row_numbers(
     queries: NumberedTexts, corpus: NumberedTexts, progress: Progress, id_option: str | None
 ) -> None:
     """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
-    # A sample of the corpus has the source of the corpus.
+    # Queries that are a sample of the corpus have its source, which is told once.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
         if texts.given_ids is not None:
             continue

@@ -100,7 +100,7 @@ def _named_columns(facts: Facts) -> dict[str, ColumnFacts]:
     named_columns: dict[str, ColumnFacts] = {}
     for role, name in facts.given.columns.items():
         column = facts.find(name)
-        # If no column is named positive, ``positive=positive`` asks for any usual name of one.
+        # If no column is named positive, ``positive=positive`` asks for one with a usual name.
         asks_for_usual_names = name == role and role != "text" and facts.grid.is_named
         if column is not None:
             named_columns[role] = column

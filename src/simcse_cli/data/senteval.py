@@ -114,7 +114,7 @@ class StsTask:
         return self._of_all_subsets("pairs")
 
     def _of_all_subsets(self, name: str) -> list[Any]:
-        """Return the items that all subsets have in their attribute ``name``, as one list."""
+        """Return one list that joins the lists in the attribute ``name`` of all subsets."""
         return list(chain.from_iterable(map(attrgetter(name), self.subsets.values())))
 
 

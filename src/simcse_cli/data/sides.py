@@ -232,7 +232,7 @@ class _Sides:
         """Return the error that asks which two columns of texts are the pair.
 
         It begins with ``what``, by default with the number of columns. Columns of ids are not
-        offered, and negatives only if there are no two other columns.
+        offered, and pairs with negatives only if there are no two other columns.
         """
         texts = [column for column in texts if not names.is_row_id(column.name)]
         if len(texts) < 2:

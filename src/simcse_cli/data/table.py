@@ -132,8 +132,8 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
-        # Unused columns may mean a wrong choice, but not in the known layout of a published set. So
-        # may a third column that is taken for hard negatives by its place alone.
+        # Two things may mean a wrong choice: a third column that is taken for hard negatives by its
+        # place alone, and unused columns, except in the known layout of a published set.
         is_named = reading.grid.is_named or "hard_negative" in self._given.columns
         is_by_place = reading.has("hard_negative") and not is_named
         if is_by_place or (has_unused and not reading.grid.is_published):
@@ -242,8 +242,8 @@ class Table:
     def _watched(self, rows: Iterator[tuple[int, _Row]]) -> Iterator[tuple[int, _Row]]:
         """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
 
-        That is a column of numbers or words for yes and no with a second value, or one of at most
-        five words in all rows.
+        It does once it has two values that are numbers or words for yes and no, or if it has two to
+        five values in all rows.
         """
         grid, roles = self.reading.grid, self.reading.roles
         values_at: dict[int, list[str]] = {at: [] for at in roles.watched}
@@ -285,7 +285,7 @@ class Table:
         if not reading.grid.names:
             return
 
-        # A table has one column of texts, or several that are joined; the others follow.
+        # A row has one cell of text, or several that are joined, and then the cells of `columns`.
         role = "text" if reading.has("text") else "anchor"
         names = reading.grid.names_at(reading.places(role))
         n_names = len(names)
@@ -412,8 +412,8 @@ class Table:
     @property
     def is_json(self) -> bool:
         """Tell whether the rows are values of JSON."""
-        is_json = self.form in (FileFormat.JSONL, FileFormat.TEXT)
-        return is_json and self.reading.grid.has_records
+        may_be_json = self.form in (FileFormat.JSONL, FileFormat.TEXT)
+        return may_be_json and self.reading.grid.has_records
 
     def json_values(self) -> Iterator[Any]:
         """Yield the value of each row of JSON, nested as it is in the file."""
@@ -432,7 +432,7 @@ class Table:
 
 
 def _are_alike(first: TableReading, later: TableReading, role: str) -> bool:
-    """Tell whether a row of JSON has a role in the columns of row 1, or in others of usual names.
+    """Tell whether a role has the same columns in a JSON row as in row 1, or others by usual names.
 
     Content alone would be a guess: a row without its text may hold a label.
     """

@@ -130,18 +130,18 @@ def match_key(text: str) -> str:
     else:
         plain = unicodedata.normalize("NFKC", text).casefold()
         plain = _DASH.sub("-", plain).replace("⁄", "/")
-    key = _without_marks(plain)
+    key = _letters_and_digits(plain)
     # Most texts have no mark to keep. When the others are split, every second part is such a mark.
     may_have_signs = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
     if may_have_signs or "+" in plain or "#" in plain:
         parts = _SIGNS.split(plain)
-        parts[::2] = map(_without_marks, parts[::2])
+        parts[::2] = map(_letters_and_digits, parts[::2])
         parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
         key = "".join(parts)
     return key or one_line(text)
 
 
-def _without_marks(text: str) -> str:
+def _letters_and_digits(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_NOT_IN_KEY).decode()
     return str(_NOT_IN_KEY.sub("", text))
@@ -161,7 +161,7 @@ def overlap_f1(first: str, second: str, *, multiset: bool = True) -> float | Non
         F1 = 2 |A and B| / (|A| + |B|)
 
     Source: Gao et al. 2021, section 4: 39% for NLI entailment pairs, 60% for QQP, 55% for ParaNMT.
-    The paper names neither tokeniser nor case; lower-cased words on multisets (toolkit default)
+    The paper names neither tokeniser nor case; multisets of lower-cased words (toolkit default)
     give 39.6% on the entailment pairs of the SNLI development and test sets.
 
     Without ``multiset`` each distinct word counts once. The value is 1 for the same words in any

@@ -200,7 +200,7 @@ _SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "d
 
 
 def _rank_of_label(label: str) -> tuple[bool, int, str]:
-    """Return a sort key: whole numbers by their value, then all other labels."""
+    """Return a sort key: labels of digits alone by their value, then all others by spelling."""
     if label.isdecimal():
         return False, int(label), label
     return True, 0, label

@@ -162,8 +162,9 @@ def build_manifest(
 ) -> dict[str, Any]:
     """Return the manifest as JSON values.
 
-    ``outputs`` are the written files with their numbers of rows, named relative to ``folder``;
-    ``seed`` is None if nothing is random; ``results`` holds counts, findings and other results.
+    ``outputs`` are the written files, each with its number of rows; the manifest names them
+    relative to ``folder``. ``seed`` is None if nothing is random; ``results`` holds counts,
+    findings and other results.
     """
     written = []
     for path, n_rows in outputs:

@@ -11,7 +11,7 @@ IGNORED_LABEL = -100
 
 
 def sbert_features(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``[u, v, |u - v|]``, ``(B, 3D)``, of row u of ``left`` and row v of ``right``.
+    """Return ``[u, v, |u - v|]``, ``(B, 3D)``; u and v are row i of ``left`` and of ``right``.
 
     Source: Reimers and Gurevych 2019, section 3. In their Table 6, these features without ``u * v``
     are the best.

@@ -42,7 +42,7 @@ def angle(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) ->
 
 
 def complex_score(left: Tensor, right: Tensor) -> Tensor:
-    """Return ``|cos(u, v) + omega(u, v)|``, ``(N,)``, of row u of ``left`` and row v of ``right``.
+    """Return ``|cos(u, v) + omega(u, v)|``, ``(N,)``; u, v are row i of ``left`` and of ``right``.
 
     Source: the released code of AnglE. The first half of a vector is read as real parts, the second
     as imaginary parts: u = (a, b) and v = (c, e). ``cos`` and ``omega`` are the real and the

@@ -34,8 +34,8 @@ def guided_info_nce(
     A logit of row i is removed where the guide's cosine of the same two texts is above
     ``b_i - margin``; b_i is the guide's cosine of anchor i and positive i, the labelled pair of row
     i, which always stays. Unlike the source, ``aa`` and ``pp`` never compare a text with itself.
-    ``texts`` ``(N, 2 + S)`` number the texts of each row, as in ``info_nce``; if they are given, no
-    text that is known to fit a row is its negative.
+    ``texts`` ``(N, 2 + S)`` identifies the texts of each row, as in ``info_nce``; if given, no text
+    that is known to fit a row is its negative.
 
     If all vectors are equal, those of the guide too, two views give ``ln(3N - 2)`` with both
     blocks and without a margin or ``texts``. Without blocks and with nothing removed, the loss is
@@ -55,13 +55,13 @@ def guided_info_nce(
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
     # For each pair of views: which texts on the right are known to fit a row, ``(N, N)``. Within a
-    # view, two texts fit each other if one is the partner of the other in any row.
+    # view, two texts may fit each other by the row of either one, hence ``fits.T``.
     known: dict[tuple[int, int], Tensor] = {}
     if texts is not None:
         fits = equal_pairs(texts)
         known = {(0, 1): fits, (0, 0): fits | fits.T, (1, 1): fits | fits.T}
         of_negatives = torch.split(is_anchor_or_positive(texts), len(anchors), dim=1)
-        known |= {(0, view): fits for view, fits in enumerate(of_negatives, start=2)}
+        known |= {(0, view): is_known for view, is_known in enumerate(of_negatives, start=2)}
 
     # For each pair of views: the student's cosines, without the entries to leave out.
     logits = []

@@ -41,11 +41,11 @@ def info_nce(
     which has neither hard nor extra negatives. The paper does not describe this; its authors found
     no clear difference.
 
-    ``texts`` ``(N, 2 + S)`` number the texts of each row (anchor, positive, hard negatives); equal
-    texts have equal numbers. If they are given, exp(p_ij) is left out where another row j has the
-    same anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out where
-    the hard negative is the anchor or positive of row i. Rows without such a text keep their loss,
-    bit for bit. If all rows are equal, the loss without hard and extra negatives is 0.
+    ``texts`` ``(N, 2 + S)`` identifies each text of a row (anchor, positive, hard negatives) by a
+    number; equal texts have equal numbers. If given, exp(p_ij) is left out where another row j has
+    the same anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out
+    where the hard negative is the anchor or positive of row i. Rows without such a text keep their
+    loss, bit for bit. If all rows are equal, the loss without hard and extra negatives is 0.
 
     ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor. ``excluded``
     ``(N, N)`` is true where positive j is not to be a negative of anchor i; it is false on the
@@ -91,7 +91,7 @@ def equal_pairs(texts: Tensor) -> Tensor:
     """Return ``(N, N)``: true where the positive of another row j is known to fit anchor i.
 
     It is known if rows i and j have the same anchor or the same positive, or if positive j has the
-    text of anchor i. Columns 0 and 1 of ``texts`` number the texts of the anchors and positives.
+    text of anchor i. Columns 0 and 1 of ``texts`` identify the texts of anchors and positives.
     """
     anchors = texts[:, 0]
     positives = texts[:, 1]
@@ -104,7 +104,7 @@ def equal_pairs(texts: Tensor) -> Tensor:
 def is_anchor_or_positive(texts: Tensor) -> Tensor:
     """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i.
 
-    The columns of ``texts`` number the texts of anchors, positives and hard negatives.
+    The columns of ``texts`` identify the texts of anchors, positives and hard negatives.
     """
     anchors = texts[:, 0, None]
     positives = texts[:, 1, None]

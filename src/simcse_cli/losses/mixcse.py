@@ -40,7 +40,8 @@ def mixcse(
     to be a negative of anchor i. A mixture is left out where its first vector forms such a pair,
     and masked where its second one does.
 
-    Equal vectors give ``ln(3N - 2)``, or ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
+    With both sides and the cosine, N equal anchors and positives give ``ln(3N - 2)``, or
+    ``ln(3N - 2 + 2 exp(-1 / temperature))`` with ``zero``.
     """
     check_pairs(anchors, positives, temperature)
     is_own = own_pairs(anchors)

@@ -56,7 +56,7 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 def _off_diagonal(matrix: Tensor) -> Tensor:
     """Return the entries of each row without that on the diagonal, ``(N, N - 1)``."""
-    # The first entry is on the diagonal, and so is the last of every N + 1 entries behind it.
+    # The first entry is on the diagonal. Behind it, the last of each N + 1 entries is, too.
     n_rows = len(matrix)
     entries = matrix.flatten()[1:].view(n_rows - 1, n_rows + 1)
     return entries[:, :-1].reshape(n_rows, n_rows - 1)

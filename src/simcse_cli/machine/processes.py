@@ -120,10 +120,10 @@ def join_group() -> None:
         )
     _number_in("MASTER_PORT", 0)  # raises ConfigError if it holds no number
 
-    # Only the first meeting has a short limit; later waits may take days.
     backend = "gloo"
     if torch.cuda.is_available() and distributed.is_nccl_available():
         backend = "cpu:gloo,cuda:nccl"
+    # Only the first meeting has a short limit; later waits may take days.
     hint = "it is the most seconds to wait for the other processes"
     limit_s = _number_in(START_TIMEOUT, 1800, hint=hint)
     try:

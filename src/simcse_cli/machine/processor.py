@@ -29,7 +29,7 @@ class CpuConstants(NamedTuple):
         inference_product: what multiplies by the float32 weights of a model, which can be put into
             another layout beforehand.
         product: what multiplies other float32 matrices, in compiled training and in searches.
-        fused_from: the length of text from which PyTorch's fused attention replaces two batched
+        fused_from: the length in tokens from which PyTorch's fused attention replaces two batched
             products. Where fused attention is never faster, this is 1,024: such long texts still
             use it, since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, by the dtype of the products.
@@ -63,8 +63,8 @@ def cpu_kind() -> str:
     half of the work of float32 instructions in the same time. These processors have AMX as well,
     and so the key ``amx``, except in a virtual machine that hides AMX.
 
-    Processors of AMD never get the key ``avx2_intel``: on them, OpenBLAS multiplies float32 faster
-    than MKL does and, with AVX2 alone, faster than oneDNN.
+    Processors of AMD never get the key ``avx2_intel``: on them, OpenBLAS (of NumPy) multiplies
+    float32 faster than MKL (of ``F.linear``) does and, with AVX2 alone, faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"

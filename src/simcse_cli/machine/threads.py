@@ -102,7 +102,7 @@ class _Work(Generic[_Item, _Result]):
         return True
 
 
-# Idle pools, by (number of workers, threads per worker).
+# Idle pools, by (number of helpers, threads per helper).
 _IDLE: dict[tuple[int, int], list[ThreadPoolExecutor]] = {}
 
 

@@ -109,7 +109,7 @@ def save_adapter(backbone: nn.Module, folder: Path) -> None:
 def merge_adapter(backbone: nn.Module, folder: Path, base: str) -> nn.Module:
     """Return a transformer with the adapter of a folder merged into its weights.
 
-    ``base`` is the adapter's name for the model of the transformer.
+    ``base`` is the name that the adapter gives to its base model, for messages.
     """
     merged: nn.Module = put_adapter(backbone, folder, base).merge_and_unload()
     if isinstance(merged, _LargerModel):
@@ -118,9 +118,9 @@ def merge_adapter(backbone: nn.Module, folder: Path, base: str) -> nn.Module:
 
 
 class _LargerModel(nn.Module):
-    """A transformer under the name that it has beside a head, such as ``bert``.
+    """A model that holds the transformer under the name that models with a head give it: ``bert``.
 
-    All names in an adapter of such a model begin with this name.
+    If an adapter was made for a model with a head, all names in it begin with this name.
     """
 
     def __init__(self, backbone: Any) -> None:
@@ -140,9 +140,8 @@ class _LargerModel(nn.Module):
 def put_adapter(backbone: Any, folder: Path, base: str) -> Any:
     """Return a transformer as a model of PEFT that applies the adapter of a folder, unmerged.
 
-    ``base`` is the adapter's name for the model of the transformer.
-    Of an adapter of a larger model, such as a masked language model, the weights for its head are
-    left out.
+    ``base`` is the name that the adapter gives to its base model, for messages. If the adapter was
+    made for a larger model, such as a masked language model, its weights for the head are left out.
     """
     peft = _peft()
     if not any((folder / name).is_file() for name in (ADAPTER_WEIGHTS, "adapter_model.bin")):
@@ -181,9 +180,9 @@ def put_adapter(backbone: Any, folder: Path, base: str) -> Any:
 
 
 def _first_misfit(weights: Mapping[str, Tensor], model: nn.Module) -> str | None:
-    """Return which of the LoRA weights is of no layer of the model, or of one of another size.
+    """Describe the first LoRA weight that fits no layer by name or size; None if all weights fit.
 
-    PEFT, too, would refuse most of these, but would not name them.
+    PEFT, too, would refuse most of these weights, but would not name them.
     """
     layers = dict(model.named_modules())
     for name, weight in weights.items():

@@ -292,12 +292,12 @@ def _scores(run_dir: Path, record: RunRecord, progress: Progress = SILENT) -> li
         if digest != record.model_digest:
             continue
         # Leave out results that are not in float32, and those of a regressor.
-        arithmetic = result.settings.get("precision")
+        computed_by = result.settings.get("precision")
         if result.settings.get("regressor"):
-            arithmetic = "a regressor"
-        if arithmetic != Precision.FP32:
+            computed_by = "a regressor"
+        if computed_by != Precision.FP32:
             progress.info(
-                f"the model card has scores in fp32, and leaves out {path.name} ({arithmetic})"
+                f"the model card has scores in fp32, and leaves out {path.name} ({computed_by})"
             )
             continue
 

@@ -101,7 +101,8 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
             "they would be random",
             hint="give a checkpoint of the whole encoder",
         )
-    if source.base_name is not None:  # an adapter may change the architecture's own pooler, too
+    # The pooler is detached only after the merge, because an adapter may change it, too.
+    if source.base_name is not None:
         backbone = merge_adapter(backbone, source.named, source.base_name)
     own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
@@ -120,7 +121,7 @@ def _tokenizer_folder(source: ModelFiles) -> Path:
 def _refuse_chat_template(source: ModelFiles) -> None:
     """Refuse a chat template, into which sentence-transformers 6 would put every text.
 
-    It does so unless the folder lists its modules, which say themselves what is read.
+    A folder with a record or a list of modules passes, because these say what is read.
     """
     if any((source.folder / name).is_file() for name in (RECORD_FILE, MODULES_FILE)):
         return
@@ -384,7 +385,7 @@ def _load_head(
         return head
     if not force:
         remedy = "use --pooler cls_before_pooler or avg"
-        if record_has_head:  # which refuses other poolers
+        if record_has_head:  # the record refuses other poolers
             remedy = "copy or download the model again, with all its files"
         raise CheckpointError(
             f"{source.name} holds no weights for the head that --pooler {pooler} needs; "

@@ -40,7 +40,7 @@ class Use:
 
     Attributes:
         prompt: text before every text; None for the model's default.
-        truncate_dim: how many components to keep; None for all.
+        truncate_dim: how many components to keep; None for as many as the model records, or all.
         long: how to treat texts beyond the model's length.
     """
 
@@ -261,7 +261,7 @@ def encode(
         model: the encoder.
         sentences: any number of sentences; an empty one is encoded as its special tokens.
         use: prompt, number of components, treatment of long texts.
-        batch_tokens: tokens in one forward pass, padding included.
+        batch_tokens: most tokens in one forward pass, padding included; None: the fastest number.
         max_length: most sub-words, at most the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
         check_finite: refuse vectors that are not finite; False if the caller checks them.

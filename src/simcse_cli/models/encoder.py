@@ -78,8 +78,8 @@ class SentenceEncoder(nn.Module):
         tokens: the tokenizer.
         name: the name that the user gave.
         folder: where it was loaded from, or None.
-        matmul_dtype: type of the matrix products of the packed form; None for the type of autocast
-            if that is on, else for that of the weights.
+        matmul_dtype: type of the matrix products of the packed form. If it is None, they have the
+            type of autocast where autocast is on, else the type of the weights.
         packs_anywhere: whether rows are packed on GPUs too.
         flash: the flash attention of training, or None. Evaluation computes in float32, which flash
             attention does not take, so evaluation uses SDPA.
@@ -180,7 +180,7 @@ class SentenceEncoder(nn.Module):
         can only lower the model's own limit.
         """
         limit = min(max_length or self.tokens.max_length, self.tokens.max_length)
-        texts = self.template.texts(sentences)  # with what the template changes in the sentence
+        texts = self.template.texts(sentences)  # with the space and the stop of the template
         return self.template.around(self.tokens.ids(texts, limit))
 
     def hidden_states(
@@ -290,7 +290,7 @@ class SentenceEncoder(nn.Module):
         packed = self._packed()
         if packed is not None and not packed.nested:  # a nested form casts weights in every pass
             packed.prepare(self.matmul_dtype)
-        if self.reads_padding:
+        if self.reads_padding:  # such a model may be BigBird, whose attention short texts change
             attend_as_configured(self.backbone)
         return packed is not None
 
@@ -323,6 +323,7 @@ class SentenceEncoder(nn.Module):
         can_pack = (self.packs_anywhere or self.device.type == "cpu") and self.token_cnn is None
         if not can_pack or (self.trains_padded and self.training):
             return None
+        # Nested attention computes on any device, the other one on a CPU alone.
         return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
     def _packed_for(self, rows: TokenRows) -> PackedBackbone | None:

@@ -71,7 +71,7 @@ FOLLOWED_VERSION = 6
 _ONLY_HERE = "simcse_cli.PoolerMaskWithTemplate"
 """A module that sentence-transformers does not have; it stands for the pooler ``mask``."""
 
-PROBE_COSINE = 0.9  # the least cosine between the vectors by an 8-bit graph and by this toolkit
+PROBE_COSINE = 0.9  # the least accepted cosine of vectors by an 8-bit graph and by this toolkit
 _QUANTIZED = ("onnx_int8", "openvino_int8")
 CNN_FOLDER = "1_CNN"
 
@@ -122,7 +122,7 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 def _require_model_files_only(target: Path) -> None:
     """Raise OutputError unless a target is missing, or is a folder that holds only a model.
 
-    Replacing another folder would delete its other files, too.
+    Replacing a folder deletes all files in it, also those that belong to no model.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise OutputError(
@@ -425,8 +425,8 @@ def export_model(
         **facts,
     )
 
-    # A loader that was not tried has None. Vectors of 8-bit graphs are only similar. A name that
-    # ends in ``_before`` stands for the vectors of the source, from before it was copied.
+    # A loader that was not tried has None. An 8-bit graph, whose vectors are only similar, has a
+    # cosine. A name that ends in ``_before`` stands for the vectors of the source before the copy.
     tried: list[str] = []
     cosines = ""
     for loader, value in differences.items():
@@ -610,7 +610,7 @@ def can_load_offline(base: str | None) -> bool:
 
 
 def probe_vectors(encoder: SentenceEncoder) -> Floats32:
-    """Return the vectors ``(4, D)`` of the probe sentences, which differ much from each other."""
+    """Return the vectors ``(4, D)`` of four sentences that differ much from each other."""
     return encode(encoder, PROBE_SENTENCES, Use(prompt=""), check_finite=False)
 
 

@@ -73,7 +73,7 @@ _MOST_WORDS = 100_000
 WRAPPER = r"^((module|model|0\.auto_model)\.)+"
 """Begins the names of weights that were saved from inside another module.
 
-This is ``DataParallel``, a module of Lightning, or ``SentenceTransformer``.
+The other module is ``DataParallel``, a module of Lightning, or ``SentenceTransformer``.
 """
 
 
@@ -149,11 +149,11 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     # BERT pads with token 0, RoBERTa with token 1; another id is left to transformers.
     if config["pad_token_id"] not in (0, 1):
         return None
+    n_heads = config["num_attention_heads"]
+    if n_heads < 1 or config["hidden_size"] % n_heads:
+        return None
     # Read all tensors. In the file of a larger model, the encoder's have names with the prefix.
     try:
-        n_heads = config["num_attention_heads"]
-        if n_heads < 1 or config["hidden_size"] % n_heads:
-            return None
         tensors = read_tensors(folder)
         below_prefix: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
@@ -270,9 +270,9 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
 
 
 def weights_left_out(names: Iterable[str], backbone: nn.Module) -> list[str]:
-    """Return, sorted, which of the names without a place are of weights inside the transformer.
+    """Return, sorted, which ``names`` of weights without a place belong inside the transformer.
 
-    Those of heads, of its own pooler and of buffers do not count.
+    Weights of heads and of the architecture's own pooler do not count, nor do buffers.
     """
     parts = {name for name, _ in backbone.named_children()} - {"pooler"}
     left_out = []

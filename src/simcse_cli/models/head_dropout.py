@@ -28,13 +28,13 @@ class HeadDropout:
     def __call__(self, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
         if not module.training:
             return None
-        (heads,) = inputs
-        is_kept = torch.empty(len(heads), 1, self.n_heads, 1, device=heads.device)
+        (states,) = inputs
+        is_kept = torch.empty(len(states), 1, self.n_heads, 1, device=states.device)
         is_kept.bernoulli_(1 - self.rate)
         n_kept = is_kept.sum(dim=2, keepdim=True).clamp(min=1)
         factors = is_kept * (self.n_heads / n_kept)
-        by_head = heads.reshape(*heads.shape[:2], self.n_heads, -1)
-        return ((by_head * factors).view_as(heads).to(heads.dtype),)
+        by_head = states.reshape(*states.shape[:2], self.n_heads, -1)
+        return ((by_head * factors).view_as(states).to(states.dtype),)
 
 
 def drop_heads(backbone: Any, rate: float, *, name: str) -> None:

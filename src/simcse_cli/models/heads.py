@@ -77,7 +77,7 @@ class GlobalBatchNorm(nn.Module):
 
 
 class Projector(nn.Sequential):
-    """Three linear layers with BatchNorm and ReLU after the first two, ``(B, D)`` to ``(B, P)``.
+    """Three linear layers, BatchNorm and ReLU after the first two; maps ``(B, D)`` to ``(B, P)``.
 
     ``bias`` gives biases to the first two layers, as in VICReg; Barlow Twins has none. P is the
     ``width`` of all three, 8192 in both papers. PyTorch draws the initial weights in its default
@@ -97,11 +97,11 @@ class Projector(nn.Sequential):
 
 
 class BatchNormHead(nn.Sequential):
-    """The head of DiffCSE, ``(R, D)`` to ``(R, D)``: two linear layers without bias, and BatchNorm.
+    """The head of DiffCSE: two linear layers without bias, and BatchNorm.
 
-    The order is linear, BatchNorm, ReLU, linear, BatchNorm. The last BatchNorm has no scale and
-    shift, so a batch of two rows becomes entries near 1 and -1, or 0 where the rows are equal.
-    PyTorch draws the initial weights in its default way.
+    It maps ``(R, D)`` to ``(R, D)`` by linear, BatchNorm, ReLU, linear, BatchNorm. The last
+    BatchNorm has no scale and shift, so a batch of two rows becomes entries near 1 and -1, or 0
+    where the rows are equal. PyTorch draws the initial weights in its default way.
     """
 
     def __init__(self, dim: int) -> None:

@@ -361,7 +361,7 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
 
 
 def _warn_other_width(folder: Path, transformer: Path, progress: Progress) -> None:
-    """Warn if a Pooling module claims another width than the transformer, which has no effect."""
+    """Warn of a width in a Pooling module that is not the transformer's: it has no effect."""
     path = folder / "config.json"
     width = entries_of(transformer / "config.json").get("hidden_size")
     for name, claimed in entries_of(path).items():

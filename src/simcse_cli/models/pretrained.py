@@ -133,7 +133,7 @@ def load_backbone(
             hint="config.json and weights are of different models: take both from the same one",
         )
     prefix = f"{backbone.base_model_prefix}."
-    if getattr(backbone, "hf_quantizer", None) is None:
+    if getattr(backbone, "hf_quantizer", None) is None:  # quantised weights may be integers
         parameters = {name for name, _ in backbone.named_parameters()}
         tensors = read_tensors(folder).items()
         weights = {
@@ -161,7 +161,7 @@ def load_backbone(
 def _tell_what_is_left_out(
     folder: Path, backbone: Any, own_code: Mapping[str, Any], unused: set[str], progress: Progress
 ) -> None:
-    """Warn of code of the folder, by class, and of ``unused`` weights inside the transformer."""
+    """Warn of a model class in ``own_code``, and of ``unused`` weights inside the transformer."""
     kind = backbone.config.model_type
     if "AutoModel" in own_code:
         progress.warn(
@@ -321,7 +321,7 @@ def load_masked_lm(folder: Path) -> Any:
 def _refuse_own_code(folder: Path) -> dict[str, Any]:
     """Refuse an architecture that transformers does not know: it needs code from the folder.
 
-    Return which classes the folder has code for, although transformers knows the architecture.
+    For other architectures, return the folder's own code by class (``auto_map``), if it has any.
     """
     config = read_json(folder / "config.json", dict[str, Any])
     kind = config.get("model_type")
@@ -339,7 +339,7 @@ def _require_computed_positions(folder: Path, config: Any) -> None:
     """Refuse positions that the architecture of transformers does not compute, such as alibi."""
     kind = getattr(config, "position_embedding_type", None)
     default = type(config)()
-    # Configurations of rotary models do not read this entry either, but it tells nothing new there.
+    # Rotary models do not read this entry either, but there it says only what is computed anyway.
     is_read = hasattr(default, "position_embedding_type")
     is_rotary = hasattr(default, "rope_parameters")
     if kind not in (None, "absolute") and not is_read and not is_rotary:
@@ -428,12 +428,12 @@ def attend_as_configured(backbone: Any) -> None:
 def _states(backbone: Any, length: int, n_padded: int = 0, *, changed: int | None = None) -> Tensor:
     """Return the last states ``(1, length + n_padded, H)`` of a made-up text and its padding.
 
-    The text has ``length`` sub-words; the one at the position ``changed`` is another one. This puts
-    the model into evaluation mode.
+    The text has ``length`` sub-words. If ``changed`` is given, the sub-word at this position is
+    replaced by another one. The model is left in evaluation mode.
     """
     config = backbone.config
     # The ids start at 5, because most vocabularies begin with the special tokens. The remainder
-    # keeps them inside a tiny vocabulary.
+    # keeps them inside a tiny vocabulary; it changes nothing where the size is not known.
     words = torch.arange(5, 5 + length)
     if changed is not None:
         words[changed] += 1
@@ -558,9 +558,9 @@ def blank_pooler(config: Any) -> nn.Module | None:
 
 
 class MlmHead(nn.Module):
-    """The masked-LM head of an architecture, ``(B, L, H)`` to ``(B, L, V)``.
+    """The masked-LM head of an architecture: it maps ``(B, L, H)`` states to ``(B, L, V)`` logits.
 
-    If ``tied``, its output matrix is the encoder's input embedding; else it starts as a copy of it.
+    The output matrix is the encoder's input embedding if ``tied``, else a separate copy of it.
     """
 
     def __init__(self, config: Any, embeddings: nn.Embedding, *, tied: bool) -> None:

@@ -179,9 +179,10 @@ def _model_folder(path: Path) -> Path:
 
 @contextmanager
 def naming_option(option: str, name: str, *, folder: str | None = None) -> Iterator[None]:
-    """Let an error on the model ``name`` begin with the option that names it, as its hint does.
+    """Let an error on the model ``name`` begin with the ``option`` that names this model.
 
-    ``folder`` says what a local folder must hold, if minilm cannot take the place of the model.
+    Without ``folder``, its hint speaks of this option in place of ``--model``. Where minilm cannot
+    take the place of the model, ``folder`` says what a local folder must hold, for the hint.
     """
     try:
         yield
@@ -190,7 +191,8 @@ def naming_option(option: str, name: str, *, folder: str | None = None) -> Itera
         if hint is not None and folder is not None:
             hint = hint.replace(_local_hint(), f"use a local folder with {folder}")
         elif hint is not None:
-            hint = hint.replace("--model", option)
+            # A whole command, between backquotes, has options of its own.
+            hint = re.sub(r"(`[^`]*`)|--model", lambda found: found[1] or option, hint)
         raise CheckpointError(f"{option} {name}: {error.message}", hint=hint) from error
 
 

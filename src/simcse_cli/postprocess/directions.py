@@ -35,7 +35,7 @@ class _DirectionRemoval(base.PostProcessor):
         dim = matrix.shape[1]
         n_removed = self.n_directions
         if n_removed is None:
-            n_removed = max(1, round(dim / 100))  # the usual advice
+            n_removed = max(1, round(dim / 100))  # the advice of the paper on all-but-the-top
         if n_removed >= dim:
             raise ValueError(
                 f"cannot remove {n_removed} directions from vectors of {dim} dimensions"
@@ -61,8 +61,8 @@ class AllButTheTop(_DirectionRemoval):
         x' = c - sum_i (u_i . c) u_i  with  c = x - mu
 
     The paper defines this for word vectors; for sentence vectors, it is an extension. Some public
-    code projects x instead of c. The default number of directions is D / 100, rounded and at least
-    one, which is also the usual advice.
+    code projects x instead of c. The default number of directions is D / 100, as the paper advises,
+    rounded and at least one.
     """
 
     name: ClassVar[Postprocess] = Postprocess.ALL_BUT_THE_TOP

@@ -108,7 +108,7 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError unless an encoder has the dimension and the digest of the fit.
+    """Raise CheckpointError unless ``dim`` and ``digest`` are those of the encoder of the fit.
 
     ``place`` names the post-processor in the message.
     """

@@ -30,7 +30,7 @@ def unit_rows(
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
     units = np.empty(vectors.shape, dtype=dtype)
     limits = np.finfo(dtype)
-    smallest = np.sqrt(limits.tiny / limits.eps)
+    smallest = np.sqrt(limits.tiny / limits.eps)  # the least norm whose square keeps its digits
     for start in range(0, len(vectors), _BLOCK_ROWS):
         with np.errstate(over="ignore", invalid="ignore"):
             block = vectors[start : start + _BLOCK_ROWS].astype(dtype)
@@ -41,13 +41,14 @@ def unit_rows(
                 if numbers is not None:
                     row = numbers[row]
                 raise DataError(f"vector {row + 1:,} is not finite, or too large to be squared")
-            # Squares of tiny numbers lose their digits, so enlarge these rows first.
+            # Squares of tiny numbers lose digits, so first divide a tiny row by its largest entry.
             is_tiny = norms[:, 0] < smallest
             if is_tiny.any():
                 tiny = block[is_tiny]
                 largest = np.abs(tiny).max(axis=1, keepdims=True, initial=0)
-                block[is_tiny] = tiny = tiny / np.where(largest == 0, 1, largest)
-                norms[is_tiny] = np.linalg.norm(tiny, axis=1, keepdims=True)
+                enlarged = tiny / np.where(largest == 0, 1, largest)
+                block[is_tiny] = enlarged
+                norms[is_tiny] = np.linalg.norm(enlarged, axis=1, keepdims=True)
             norms[norms == 0] = 1
             np.divide(block, norms, out=units[start : start + _BLOCK_ROWS])
     return units

@@ -21,11 +21,11 @@ class Whitening(base.PostProcessor):
 
     in float64. The covariance of the transformed fit vectors is the K x K identity.
 
-    ``k`` is the number of directions to keep; None keeps all. The paper also reports 256 (base
-    models) and 384 (large models). There is one departure from the paper, which divides by any
-    eigenvalue, however small: a direction whose eigenvalue is at most ``eigenvalue_floor`` times
-    the largest is left out, because new vectors would be blown up along it. So K can be smaller
-    than ``k`` if there are few fit vectors.
+    ``k`` is the number of directions to keep; None keeps all. The paper also reports results for
+    256 (base models) and 384 (large models). It divides by every eigenvalue, however small. Here, a
+    direction whose eigenvalue is at most ``eigenvalue_floor`` times the largest is left out,
+    because new vectors would be blown up along it. So K can be smaller than ``k`` if there are few
+    fit vectors.
 
     Learned are ``mean_`` ``(D,)``, ``projection_`` ``(D, K)``, which is the matrix W of the paper,
     and all ``eigenvalues_`` ``(D,)``, largest first.

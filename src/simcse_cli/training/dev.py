@@ -101,7 +101,7 @@ class DevPairs:
     metric: Metric = Metric.SPEARMAN
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the correlation of the cosines with the gold scores, alignment and uniformity.
+        """Return alignment, uniformity and the correlation of the cosines with the gold scores.
 
         Alignment is measured on the positive pairs, and uniformity on the sentences of both sides
         (Wang and Isola 2020; Gao et al. 2021, section 3).
@@ -210,7 +210,7 @@ class DevTransfer:
         assigned = None
         for rank, task in enumerate(tasks):
             encode_once = memoize(encode)
-            encode_once(task.sentences)
+            encode_once(task.sentences)  # it keeps the vectors for the evaluation
             if rank == process_rank():
                 assigned = task, encode_once
         if assigned is None:
@@ -227,7 +227,7 @@ class DevTransfer:
 
 @dataclass(frozen=True)
 class DevRetrieval:
-    """Queries, a corpus, and the relevant rows of each query.
+    """Queries, a corpus, and for each query the rows of the corpus that are relevant to it.
 
     Alignment and uniformity are measured on ``pairs``, if there are any.
     """
@@ -330,7 +330,7 @@ def with_geometry(
     why: str | None = None,
 ) -> DevScore:
     """Return a score with the alignment and uniformity of ``pairs``, if there are any."""
-    geometry = NO_SCORE if pairs is None else DevPairs(pairs).score(encode)
+    geometry = DevScore(None, None, None) if pairs is None else DevPairs(pairs).score(encode)
     return replace(geometry, score=score, tasks=tasks, examples=examples or {}, why=why)
 
 
@@ -405,8 +405,8 @@ def build_dev_set(
         if pairs is None:
             return None, facts
         facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
-        # Results record the digests of tasks, which depend on pairs and scores alone, so any names
-        # do here.
+        # Results record the digests of tasks. A digest depends on pairs and scores alone, so the
+        # task can have any name and split here.
         facts[DEV_DATA] = {
             str(config.dev_file): StsTask("STSBenchmark", "dev", {"dev": pairs}).digest
         }
@@ -479,7 +479,8 @@ def _build_retrieval(
     tell_blank(corpus, progress)
 
     # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine. Blank
-    # texts come last: they are not searched, but those that are relevant count as not found.
+    # texts come last, so that the others keep their row numbers when they alone are searched. A
+    # blank text that is relevant counts as not found.
     ids, texts = corpus.ids, corpus.sentences
     corpus = corpus.select(
         sorted(
@@ -505,7 +506,8 @@ def _build_retrieval(
 def _build_sts(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
-    # A task without dev data is scored on its test data, with a warning.
+    # By default these are the tasks with dev data. If the user chooses a task without them, it is
+    # scored on its test data, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = _tasks(config, known=STS_TASKS, default=default)
     splits: dict[str, Split] = {}

@@ -83,8 +83,8 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
         step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
-            # Stay in the first epoch, whose examples are made already, and in a short run: a step
-            # beyond its end has no learning rate.
+            # Stay in the first epoch, whose examples are made already. Stay in the run as well,
+            # which may be shorter than an epoch: a step beyond its end has no learning rate.
             batch = trainer.batches.make(step % trainer.batches.steps_per_epoch)
             trainer.train_step(step % trainer.total_steps, batch)
             task.advance()
@@ -98,6 +98,7 @@ def _disk_bytes(trainer: Trainer) -> int:
     weights = list(trainer.objective.parameters())
     weight_bytes = sum(weight.nbytes for weight in weights)
     trained_bytes = sum(weight.nbytes for weight in weights if weight.requires_grad)
+    # A run saves its state before the first step, then after each interval and at the end.
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)

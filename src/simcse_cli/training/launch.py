@@ -114,7 +114,8 @@ def launch(
                 f"({signal.Signals(-failed.returncode).name}), so the others were stopped",
                 hint="continue from the last state with --resume",
             )
-        if failed is not workers[0] and workers[0].returncode != USAGE_ERROR:
+        first_has_reported = failed is workers[0] or workers[0].returncode == USAGE_ERROR
+        if not first_has_reported:
             other_messages.seek(0)
             progress.relay(other_messages.read().decode(errors="replace"))
         if failed.returncode == LOST_CONTACT:

@@ -409,7 +409,8 @@ class Trainer:
     def _hint_for_finite(self, number: int) -> str:
         """Return what can help where the loss or the gradient of a step is not finite."""
         objective = type(self.objective)
-        if number == 1 and not objective.__module__.startswith("simcse_cli."):
+        is_own = not objective.__module__.startswith("simcse_cli.")  # the user's own code
+        if number == 1 and is_own:
             return f"correct {objective.name}: no weight has changed before step 1"
         # A resumed run would come to the same step, and may not change these settings. The rate
         # has no effect before the first update.
@@ -435,7 +436,8 @@ class Trainer:
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
 
-        # ``cached_backward`` calls ``loss`` once and returns only its sum, so keep the terms here.
+        # ``cached_backward`` calls ``loss`` once and returns only the sum of the terms, so keep the
+        # terms here.
         kept_losses: list[Losses] = []
 
         def encode(chunk: Batch) -> Representations:

@@ -184,7 +184,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
     All training files are one list, which comes first; each other file is a list of its own.
     """
     given = record.config.get("train_file") or ()
-    sources = [given] if isinstance(given, str) else given
+    sources = [given] if isinstance(given, str) else given  # one file is recorded as a text
     others = _digests_by_name(record.data)
     trained_on = others.pop(str(record.data.get("train_file")), None)
     if sources and trained_on is not None:

@@ -136,15 +136,15 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
-    # An error about a setting tells which recipe or variable gave it. A launched process, whose
-    # recipe its launcher wrote, cannot tell, nor can anyone of a setting that a sweep gives.
+    # An error about a setting tells which recipe or variable gave it, unless a flag or a sweep did.
+    # A launched process cannot tell, because its launcher wrote its recipe.
     if processes.is_launched():
         return _carry_out(request, seeds)
-    swept: Settings = {}
+    of_sweep: Settings = {}  # only the names are needed
     if options.sweep is not None:
         plan = read_plan(options.sweep)
-        swept = {**plan.settings, **dict.fromkeys(plan.swept)}
-    with recipes.telling_sources(options.config, settings | swept):
+        of_sweep = {**plan.settings, **dict.fromkeys(plan.swept)}
+    with recipes.telling_sources(options.config, settings | of_sweep):
         return _carry_out(request, seeds)
 
 
@@ -194,7 +194,8 @@ def _join_processes(options: RunOptions, progress: Progress) -> int:
     is_first = processes.process_rank() == 0
     launch.check_accelerate(os.environ, progress if is_first else SilentProgress())
     n_started = options.num_processes
-    # A process with LOCAL_RANK was itself started by a launcher, so it starts no others.
+    # A process with LOCAL_RANK was itself started by a launcher, so it starts no others. A dry run
+    # starts none either.
     if "LOCAL_RANK" in os.environ or options.dry_run:
         n_started = 1
     if n_started == 1:

@@ -226,7 +226,7 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
     if not on_tokens:
         return model_augmenter(options)
     method = choices.Augmentation(on_tokens[0].method)
-    rate = on_tokens[0].rate or 0.0  # never 0: both methods have a default rate
+    rate = on_tokens[0].rate or 0.0  # 0.0 is for mypy alone: both methods have a default rate
     # A step on sub-words changes those that the encoder's tokenizer makes in training, so it names
     # no other tokenizer, and it stands alone.
     if len(steps) > 1 or steps[0].model is not None:
@@ -614,7 +614,7 @@ def build_parts(
         most_left_out=SHARED_SHARE if resumed is None else 1.0,
         teachers=teachers,
     )
-    digests["n_examples"] = batches.n_examples
+    digests["n_examples"] = batches.n_examples  # without the rows that have no place
     if n_without_place := n_examples - batches.n_examples:
         progress.info(
             f"{n_without_place:,} of {n_examples:,} rows have no place in an epoch: their texts "
@@ -754,11 +754,12 @@ def shared_texts(
         f"{shared.share:.1%} of the rows have a text of an earlier one: {effect} "
         "(--batches shuffled takes rows as they come)"
     )
-    # A hard negative that differs from its anchor is a negative even among equal rows.
+    # Equal rows can have no other negatives than hard ones, and no text of an anchor or a positive
+    # is taken for one.
     numbers = shared.numbers
     rows_are_equal = bool((numbers == numbers[0]).all())
-    has_own_negatives = numbers.shape[1] > 2 and numbers.any()
-    if kind is Batches.MASK_DUPLICATES and rows_are_equal and not has_own_negatives:
+    hard_negatives = set(numbers[0, 2:].tolist()) - set(numbers[0, :2].tolist())
+    if kind is Batches.MASK_DUPLICATES and rows_are_equal and not hard_negatives:
         progress.warn(
             "the rows to train on are all equal: none has a negative, so the loss is 0 and nothing "
             "is learnt"

@@ -340,7 +340,7 @@ def train_sweep(
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
-    for trial in grid_trials(plan.grid):
+    for trial in grid_trials(plan.grid):  # with a search: one trial, of the common settings alone
         check_settings(trial_config(trial.settings))
     runs.open()
     proposed = grid_trials(plan.grid)
@@ -348,7 +348,7 @@ def train_sweep(
         proposed = search_trials(plan.search, plan.n_trials, base.seed)
     trials = run_sweep(proposed, trial_config, runs, progress)
 
-    # The first process draws and reports the trials that have a score.
+    # The first process draws the trials that have a score, and reports all.
     if process_rank() > 0:
         return None
     points = []

@@ -128,8 +128,8 @@ class Teachers:
                 sink = VectorSink(
                     output,
                     teacher.dim,
-                    resume=True,
-                    force=True,
+                    resume=True,  # an unfinished file is continued
+                    force=True,  # a file of another teacher or other texts is replaced
                     group=group,
                     companions=write_record,
                 )
