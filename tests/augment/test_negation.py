@@ -20,6 +20,8 @@ from simcse_cli.settings.choices import Sides
         ("He is not here, is he not?", "He is here, is he not?"),
         ("They don't care.", "They do care."),
         ("He can’t go.", "He can go."),
+        ("Can't you come?", "Can you come?"),
+        ("DON'T GO!", "DO GO!"),
         ("It cannot be", "It can be"),
         # After an auxiliary, wherever it is.
         ("A man is playing a guitar.", "A man is not playing a guitar."),
@@ -35,6 +37,7 @@ from simcse_cli.settings.choices import Sides
         ("Stocks fell sharply.", "Stocks did not fall sharply."),
         ("The committee postponed it.", "The committee did not postpone it."),
         ("The cat sleeps.", "The cat does not sleep."),
+        ("They found a house.", "They did not find a house."),
         ("He carries (and studies) it.", "He does not carry (and studies) it."),
         ("They play.", "They do not play."),
         # No verb: behind a determiner, without a subject, unknown.

@@ -348,7 +348,8 @@ def _warn_of_counts(
 ) -> None:
     """Warn if over 1% of the sentences hold text without spaces, or if most texts are unchanged.
 
-    ``changed`` is what the changed texts are called: positives, or hard negatives.
+    The first warning is for words only. ``changed`` is what the changed texts are called:
+    positives, or hard negatives.
     """
     if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
         progress.warn(

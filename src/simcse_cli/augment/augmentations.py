@@ -1,6 +1,6 @@
 """Make an augmenter of sentences from ``METHOD:RATE`` (``docs/augmentation.md``).
 
-It takes texts with a key for each, and the same text and key give the same result.
+An augmenter takes texts with a key for each; the same text and key give the same result.
 """
 
 import random
@@ -61,7 +61,7 @@ def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
 
 
 def check_rate(method: Augmentation, rate: float | None) -> float | None:
-    """Return ``rate`` if ``method`` allows it; for None, its default, which may be None, too."""
+    """Return ``rate`` if ``method`` allows it; for None, the method's default if it has one."""
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):

@@ -107,7 +107,7 @@ class MlmFiller:
         self._model = model
         self._tokenizer = tokenizer
         n_positions = getattr(model.config, "max_position_embeddings", _MAX_TOKENS)
-        # RoBERTa reserves two positions, which no text can take; other models do without them, too.
+        # RoBERTa reserves two positions, which no text can take; they are subtracted for any model.
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, n_positions - 2)
 
         # Embedding matrices are often padded beyond the vocabulary; the added rows are no words.

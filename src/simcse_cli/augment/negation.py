@@ -8,6 +8,7 @@ from simcse_cli.augment.words import (
     MODALS_AND_DO,
     PREPOSITIONS,
     VERBS,
+    match_case,
     split_punctuation,
     split_words,
 )
@@ -18,11 +19,11 @@ _NOT_FINITE = frozenset(("be", "been", "being", "having"))
 _AUXILIARIES = (BE_AND_HAVE | MODALS_AND_DO) - _NOT_FINITE - _WITHOUT_NOT.keys()
 _NEGATIONS_OF_HAVE = {"have": "do not have", "has": "does not have", "had": "did not have"}
 _SHORT_AUXILIARY = re.compile(r"\w+'(m|re|ll|ve|d)|(it|he|she|that|there|who|what)'s")
-_PLURAL_SUBJECTS = frozenset(("i", "you", "we", "they"))
+_BASE_FORM_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
 
 def _find_negations() -> dict[str, str]:
-    """Return the negation of each form of the listed verbs: ``did not fall`` for ``fell``."""
+    """Return the negation of each third person and past of the listed verbs: fell, did not fall."""
     negations = {}
     for entry in VERBS:  # LEMMA, or LEMMA/PAST
         lemma, _, past = entry.partition("/")
@@ -38,6 +39,7 @@ def _find_negations() -> dict[str, str]:
 
 _NEGATIONS = _find_negations()
 _LEMMAS = frozenset(entry.partition("/")[0] for entry in VERBS)
+_LEMMAS -= {"found"}  # it is nearly always the past of "find"
 
 
 def negate(text: str) -> str:
@@ -64,8 +66,8 @@ def negate(text: str) -> str:
     # Remove the first "not" or "n't", if there is one.
     for place, word in enumerate(bare_words):
         if word == "not" or word in _WITHOUT_NOT:
-            before, _, after = parts[place]
-            words[place] = before + _WITHOUT_NOT.get(word, "") + after
+            before, core, after = parts[place]
+            words[place] = before + match_case(core, _WITHOUT_NOT.get(word, "")) + after
             return " ".join(filter(None, words))
 
     # Otherwise negate the first auxiliary. Before a determiner, "have" is a full verb: has a cat.
@@ -93,6 +95,6 @@ def _negated_verb(word: str, previous: str) -> str | None:
     """Return the negation of a listed verb, or None if ``word`` is no verb behind ``previous``."""
     if previous in DETERMINERS or previous in PREPOSITIONS:
         return None
-    if word in _LEMMAS and previous in _PLURAL_SUBJECTS:
+    if word in _LEMMAS and previous in _BASE_FORM_SUBJECTS:
         return f"do not {word}"
     return _NEGATIONS.get(word)

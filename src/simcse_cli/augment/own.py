@@ -69,7 +69,7 @@ def names_rate(step: str) -> bool:
 def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
     """Return the name and rate of a step that is a user's function; None for all other steps.
 
-    ``rate`` is that of a step which names none. A built-in method of the same name comes before the
+    ``rate`` is used for a step that names none. A built-in method of the same name comes before the
     function of a package.
     """
     in_file = _IN_FILE.fullmatch(text)

@@ -166,7 +166,7 @@ _ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 VERBS = _CLASSES.pop("verbs")
-"""Some verbs; an entry such as ``stop/stopped`` adds a past that is not the lemma with (e)d."""
+"""Lemmas of verbs; those whose past has an irregular spelling add it, as in ``stop/stopped``."""
 DETERMINERS = _CLASSES["determiners"]
 PREPOSITIONS = _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]

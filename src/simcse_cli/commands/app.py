@@ -251,7 +251,7 @@ def _with_variables_checked(callback: Callable[..., None]) -> Callable[..., None
 
 
 def _speaks_to_user() -> bool:
-    """Tell whether this process is alone, or the first one of those that were started together."""
+    """Tell whether this process is alone, or the one of a group that warns: launcher or rank 0."""
     from simcse_cli.machine.processes import is_launched, process_rank  # takes seconds
 
     return not is_launched() and process_rank() == 0

@@ -147,7 +147,7 @@ def help_page(ctx: Any, *, everything: bool = False) -> HelpPage:
 
 
 def _summaries(command: Any) -> dict[str, str]:
-    """Return the first sentence of the help of each command below this one."""
+    """Return the first paragraph of the help of each command below this one, by its name."""
     if hasattr(command, "summaries"):
         return dict(command.summaries)
     summaries = {}

@@ -136,7 +136,10 @@ def _is_input_argument(detail: Any) -> bool:
 
 
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise an error for an empty argument or a missing input file, before slow imports."""
+    """Raise an error for an empty input argument, or a missing file of an input argument or option.
+
+    This is done before slow imports.
+    """
     for parameter in parameters:
         for argument in filter(_is_input_argument, get_args(parameter.annotation)):
             value = values[parameter.name]

@@ -242,8 +242,8 @@ class _Result:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
         JSON Lines get the rows of a JSON source as they are, and the cells of other sources with
-        their types. Other formats get texts. A TSV file or plain text cannot hold line ends, so the
-        texts of a table are cleaned for these two formats.
+        their types. Other formats get texts. A TSV file or plain text cannot hold line ends, so
+        texts are cleaned for these two formats, except from plain text to plain text.
         """
         is_json_lines = form is FileFormat.JSONL
         as_it_is = is_json_lines and table.is_json

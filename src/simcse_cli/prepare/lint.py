@@ -131,8 +131,8 @@ class Linter:
     """Count the rows that each check finds.
 
     A text of more than ``max_length`` sub-words counts as truncated; without ``count_tokens`` this
-    is not checked. ``position`` is the place in the inputs of each row while it is checked; without
-    it, rows are counted over all files. Checks of repetitions remember digests of the rows: about
+    is not checked. ``position`` holds the file and number of the row that is being checked; without
+    it, rows are numbered over all files. Checks of repetitions remember digests of the rows: about
     340 bytes for each pair, and 60 for each single text of `prepare lint`.
     """
 
@@ -251,7 +251,8 @@ class Linter:
         if len(row) > 2 and keys[1] == keys[2]:
             self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
-        # Compare the row and its texts with earlier rows.
+        # Rows are compared by match keys. A shared text must be exactly equal, as it must be for
+        # training to mask it.
         digest = digest_keys(keys)
         text_digests = {digest_keys([text]) for text in row}
         if digest in self._seen:
@@ -455,8 +456,8 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
     rows = []
     for check in Check:
         if linter.count_tokens or check is not Check.TRUNCATED:
-            words_of_check = {"check": check.replace("_", " "), "meaning": check.meaning}
-            rows.append(found_by_check.get(check, nothing_found) | words_of_check)
+            description = {"check": check.replace("_", " "), "meaning": check.meaning}
+            rows.append(found_by_check.get(check, nothing_found) | description)
     shown = [
         Column("check"),
         Column("n_rows", "rows", "count"),

@@ -141,11 +141,11 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which of the texts near an anchor may be negatives.
 
-    ``--range MIN:MAX`` gives ``first`` and ``last``. Of the texts that are in no pair with the
-    anchor, only the MAX nearest are considered. Texts that are too near or too far by cosine are
-    dropped; of the texts that remain, the MIN nearest are skipped. How near a text may be depends
-    on the farthest positive. Source: the options of ``mine_hard_negatives`` in
-    sentence-transformers, with the same results.
+    ``--range MIN:MAX`` gives two counts of texts: ``first`` is MIN, and ``last`` is MAX. Of the
+    texts that are in no pair with the anchor, only the MAX nearest are considered. Texts that are
+    too near or too far by cosine are dropped; of the texts that remain, the MIN nearest are
+    skipped. How near a text may be depends on the farthest positive. Source: the options of
+    ``mine_hard_negatives`` in sentence-transformers, with the same results.
     """
 
     def __init__(self, options: HardNegativeOptions) -> None:
@@ -171,7 +171,7 @@ class _Limits:
         if self.margin is not None:
             allowed &= scores + self.margin <= positive
         if self.options.ratio is not None:
-            # Lower ``positive``, even if it is below 0, by the share ``1 - ratio`` of its size.
+            # A share of the absolute value is taken off, so that a cosine below 0 is lowered, too.
             highest = positive - abs(positive) * (1 - self.options.ratio)
             allowed &= scores <= highest
         if self.options.max_score is not None:
@@ -315,9 +315,9 @@ def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
 class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
-    Every pass reads the pairs from the files again; memory holds a few numbers of each pair. The
+    Every pass reads the pairs from the files again; memory holds a few integers for each pair. The
     different anchors are numbered in order, and so are the different texts. The number of an anchor
-    or text is also its row in the matrix of vectors. Attributes named ``..._rows`` hold such
+    or text is also its row in the matrix of vectors. Attributes named ``..._rows`` hold these row
     numbers.
     """
 
@@ -588,7 +588,7 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
         is_pair &= np.cumsum(is_other, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score
-        # Once the list is full, a pair must be nearer than the last one in it.
+        # Once ``best``, which the loop below extends, is full, a pair must be nearer than its last.
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found_pairs = np.empty(int(is_pair.sum()), _FOUND_PAIR)

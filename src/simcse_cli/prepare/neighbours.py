@@ -104,8 +104,8 @@ def neighbour_pairs(
             window.append(sentence)
             if len(window) > reach:
                 yield from pairs(window[0], list(window)[1:])
-        # Fewer than ``reach`` sentences follow the last ones. The first sentence of a full window
-        # has already been an anchor.
+        # The anchors that remain have fewer than ``reach`` sentences after them. The first sentence
+        # of a full window is not among them: it has already been an anchor.
         if len(window) > reach:
             window.popleft()
         while window:

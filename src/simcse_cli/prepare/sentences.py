@@ -30,7 +30,7 @@ _BOUNDARY = re.compile(
 # The last two words before a full stop; the first of them may be missing.
 _LAST_WORDS = re.compile(rf"(?:([^\s{_OPENERS}]+)\s+)?[{_OPENERS}]*([^\s{_OPENERS}]+)\.$")
 _NEXT_WORD = re.compile(rf"[\s{_OPENERS}¿¡]*([^\W_]+\.?)")
-_LONGEST_LOOK = 80  # characters before a mark, for the last two words
+_LONGEST_LOOK = 80  # characters before a mark in which the last two words are looked for
 _BRACKETS = {"「": "」", "『": "』", "（": "）", "(": ")"}
 
 
@@ -102,7 +102,7 @@ def _is_inside_brackets(text: str, start: int, end: int) -> bool:
 def _goes_on(before: str, text: str, position: int) -> bool:
     """Tell whether a sentence goes on at a position of the text, by the words on either side.
 
-    ``before`` is the text up to and with the end mark; the position lies behind that mark.
+    ``before`` holds the last characters, end mark included; the position lies behind that mark.
     """
     found = _NEXT_WORD.match(text, position)
     following = found.group(1) if found else ""
