@@ -13,7 +13,8 @@ def start() -> None:
 
 
 if __name__ == "__main__":
-    # ``-m`` puts the current folder first, where a file could hide a module of the same name.
+    # Without ``-P`` (safe path), ``-m`` puts the current folder first in ``sys.path``, where a file
+    # could hide a module of the same name.
     if not sys.flags.safe_path:
         del sys.path[0]
     start()

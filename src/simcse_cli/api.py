@@ -333,8 +333,8 @@ class BatchEncoder:
         return {**batch, self._to: vectors}
 
 
-# What to give in Python for an option of ``simcse train`` that is no setting of a run, and for a
-# name of other libraries that is like none here.
+# What to give in Python in place of a name that is no setting of a run: an option of
+# ``simcse train``, or a name from other libraries.
 _HINT_OF_OPTION = {
     "mode": 'give objective="simcse-unsup" or objective="simcse-sup"',
     "seeds": "call train for each seed: seed=1",
@@ -349,7 +349,7 @@ _HINT_OF_OPTION = {
 class FinishedRun:
     """A run folder and its record; ``metrics`` has what was measured at each logged step.
 
-    ``path`` is absolute, so that it is the same folder after a change of the current one.
+    ``path`` is absolute, so it stays valid when the program changes its current folder.
     """
 
     path: Path
@@ -383,8 +383,8 @@ def train_model(
         config: YAML file or name of a shipped recipe.
         resume: continue the run in the folder, if there is one.
         force: replace the run in the folder.
-        on_step: called with the number of steps done and their ``StepResult``: loss, terms and
-            learning rate.
+        on_step: called with the number of steps done and the ``StepResult`` of the last one: loss,
+            terms and learning rate.
         on_eval: called with the number of steps done (0 before training) and the ``DevScore``.
         settings: by the keys of a recipe, such as ``objective="simcse-sup"`` or
             ``train_file="nli.csv"``; ``objective`` may also be a class derived from

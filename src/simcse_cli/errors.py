@@ -1,4 +1,4 @@
-"""Errors that a user can act on; the command line prints message and hint and exits with 1."""
+"""Errors that a user can act on; the command line prints message and hint and exits with 1 to 3."""
 
 import re
 import sys
@@ -29,13 +29,13 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
 
 # The place at the start of a message: a line of a file, an option, a variable or a path.
 _PLACE = re.compile(
-    r"(?:Invalid value for ')?(?P<place>"
+    r"(?:Invalid value for ')?(?P<place>"  # Typer puts the flags in quotes
     r".+?, (?:line|row|byte) [\d,]*\d"  # a line of a file
     r"|--?[a-z][\w-]*"  # an option
     r"|[A-Z_]+(?=:)|SIMCSE_[A-Z_]+"  # a variable
     r"|.+?(?= does not exist| exists already| cannot be read)"  # a path before such words
     r"|(?=\S*[^\W\d])\S*[./]\S*?(?<!,)(?! and )"  # a word with a letter, and with a dot or slash
-    r")(?:'[^:]*)?:? "
+    r")(?:'[^:]*)?:? "  # the closing quote, with further flags
 )
 # The words between what was found and what is needed in a message.
 _NEEDED = re.compile(r"(?:^|[,;:] )need |(?:^| )needs |; missing: | is not (?=one of )")
@@ -204,7 +204,7 @@ def did_you_mean(
     *,
     cutoff: float = 0.6,
 ) -> str | None:
-    """Return a hint with the known name that is most like ``name``, or ``otherwise`` if none is.
+    """Return a hint with the known name most like ``name``, or ``otherwise`` if none is similar.
 
     If ``known`` is a mapping, the hint has the value of that name. ``cutoff`` is the least
     similarity, from 0 to 1.

@@ -15,6 +15,7 @@ from processes import start_command
 from simcse_cli.data.senteval import sts_files
 from simcse_cli.errors import CheckpointError, ConfigError, DataError, OutputError, TrainingError
 from simcse_cli.progress import SILENT, SilentProgress
+from simcse_cli.results import runs
 from simcse_cli.results.runs import (
     STATE_FILE,
     WEIGHTS_FILE,
@@ -588,3 +589,79 @@ def test_a_run_that_is_resumed_in_another_folder_says_so(tmp_path, monkeypatch):
     ) as refused:
         ready_settings({}, None, SILENT, resumed=tmp_path / "run")
     assert refused.value.hint == "repeat the command in the folder where the run was started"
+
+
+def whole_run(folder: Path) -> dict[str, str]:
+    """Write the files of a run, in the order in which they are set aside; return their texts."""
+    texts = {name: name for name in ("config.yaml", "run.json", "metrics.jsonl", "README.md")}
+    texts |= {"model/a": "a", "checkpoint/step-5/b": "b", "results/c": "c"}
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return texts
+
+
+def texts_in(folder: Path) -> dict[str, str]:
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_text() for path in paths}
+
+
+class KilledError(BaseException):
+    pass
+
+
+def kill_at(monkeypatch, n_moves: int) -> None:
+    """Let the move after ``n_moves`` others end the process, as a kill would."""
+    moves = iter(range(99))
+
+    def replace(source, target):
+        if next(moves) == n_moves:
+            raise KilledError
+        Path(source).rename(target)
+
+    monkeypatch.setattr(runs.os, "replace", replace)
+
+
+@pytest.mark.parametrize("n_moves", range(8))
+def test_a_kill_while_a_run_is_set_aside_loses_nothing(tmp_path, monkeypatch, n_moves):
+    texts = whole_run(tmp_path)
+    with monkeypatch.context() as patch:
+        kill_at(patch, n_moves)
+        with pytest.raises(KilledError):
+            runs.open_run_dir(tmp_path, force=True)
+    with lock_run(tmp_path):
+        pass
+    assert texts_in(tmp_path) == texts
+
+
+@pytest.mark.parametrize("n_moves", range(8))
+def test_a_kill_while_a_run_is_put_back_loses_nothing(tmp_path, monkeypatch, n_moves):
+    texts = whole_run(tmp_path)
+    runs.open_run_dir(tmp_path, force=True)
+    (tmp_path / "config.yaml").write_text("of the new run")
+    with monkeypatch.context() as patch:
+        kill_at(patch, n_moves)
+        with pytest.raises(KilledError):
+            runs.open_run_dir(tmp_path, force=True)
+    with pytest.raises(OutputError, match="holds a run already"), lock_run(tmp_path):
+        runs.open_run_dir(tmp_path, force=False)
+    assert texts_in(tmp_path) == texts
+
+
+def test_half_of_an_earlier_run_is_never_put_back(tmp_path, monkeypatch):
+    whole_run(tmp_path)
+    runs.open_run_dir(tmp_path, force=True)
+    texts = whole_run(tmp_path)  # those of the new run, which has saved a step
+    with monkeypatch.context() as patch:
+        patch.setattr(runs.shutil, "rmtree", lambda folder: kill_halfway(Path(folder)))
+        with pytest.raises(KilledError), lock_run(tmp_path):
+            pass
+    shutil.rmtree(tmp_path / "checkpoint")
+    with lock_run(tmp_path):
+        pass
+    assert texts_in(tmp_path) == {name: texts[name] for name in texts if "step-5" not in name}
+
+
+def kill_halfway(folder: Path) -> None:
+    (folder / "run.json").unlink()
+    raise KilledError

@@ -266,7 +266,8 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
         return [run, *variants]
     records = chain(folder.glob(f"*/{runs.RUN_FILE}"), folder.glob(f"*/*/{runs.RUN_FILE}"))
     parents = (record.parent for record in records)
-    folders = sorted(parent for parent in parents if parent.name != runs.EARLIER)
+    aside = (runs.EARLIER, runs.MOVED)  # a run that is being replaced
+    folders = sorted(parent for parent in parents if parent.name not in aside)
     if not folders:
         raise DataError(
             f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",

@@ -49,9 +49,9 @@ def encode_file(
 ) -> tuple[Path | None, bool, str | None]:
     """Encode the sentences of an input into a file or folder.
 
-    The result is the search index, if there is one; whether row i of the output is row i of the
-    input, which it is not if an update keeps rows that are gone; and the column that a search has
-    to name, if any, to read the same texts.
+    Three values are returned: the path of the search index, if there is one; whether row i of the
+    output belongs to row i of the input (not so if an update keeps rows that are gone); and the
+    column, if any, that a search has to name to read the same texts.
 
     For the output ``-``, ``write`` is called with a line of JSON for each text and its vector, once
     they are encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
@@ -258,6 +258,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
     ending = PurePosixPath(output).suffix.lower()
+    # An address names a folder of parquet parts, whose name may also end in .parquet.
     if is_remote(output) and ending in set(VectorFile) and ending != VectorFile.PARQUET:
         raise UsageError(
             f"{output} is an address, which takes a folder of parquet parts",

@@ -53,7 +53,7 @@ class Journal:
         rows: the file of rows.
         texts: the file of texts; empty if texts are not kept.
         staged: a folder for a complete output before it takes its place.
-        settings: what the vectors depend on.
+        settings: what the vectors depend on, and under ``texts`` whether texts are kept.
         windows: the finished windows.
     """
 

@@ -97,10 +97,10 @@ def merge_shards(
     return paths
 
 
-def _copy_rows(pieces: Pieces, raw: Path, total: formats.RowDigest, task: ProgressTask) -> bool:
+def _copy_rows(pieces: Pieces, raw: Path, of_all: formats.RowDigest, task: ProgressTask) -> bool:
     """Write the rows of all pieces into a raw file, and tell whether the pieces hold ids.
 
-    Rows and texts are added to the digest ``total``.
+    Rows and texts are added to the digest ``of_all``.
     """
     has_ids = False
     with raw.open("xb") as stream:
@@ -112,7 +112,7 @@ def _copy_rows(pieces: Pieces, raw: Path, total: formats.RowDigest, task: Progre
                 has_ids = has_ids or ids is not None
                 task.advance(len(rows))
                 digest.add(rows, texts)
-                total.add(rows, texts)
+                of_all.add(rows, texts)
             # A side file need not hold digests (see `_REQUIRED_ENTRIES`).
             is_as_described = digest.facts().items() <= side.items()
             if "rows_sha256" in side and not is_as_described:
@@ -224,7 +224,7 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
                     f"{path} has {key} {value!r}, {first_path} has {first_value!r}",
                     hint=_AGAIN,
                 )
-        # Rows of one input file may be cut into several pieces, so their numbers are added.
+        # Rows of one input file may lie in several pieces, so the counts per file are added.
         rows_in_files = checked(side.get("files", {}), dict[str, int], f"{side_file(path)}: files")
         files.update(rows_in_files)
         start, stop = side["rows"]

@@ -64,7 +64,7 @@ def is_index(path: Path | str) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as stream:
-        return f'"{FORMAT}"'.encode() in stream.read(4096)
+        return f'"{FORMAT}"'.encode() in stream.read(4096)  # the metadata comes first
 
 
 def check_index_output(path: Path, *, force: bool) -> None:
@@ -217,7 +217,8 @@ class ExactSearcher:
 
 def _accept_few_points(faiss: Any, index: Any) -> None:
     """Let FAISS train on few points without a warning, which it writes past our console."""
-    # An index makes clusters, and so do its product quantiser and the indexes within it.
+    # An index makes clusters, and so do its product quantiser and the indexes within it. ``cp``
+    # holds the parameters of the clustering.
     for maker in (index, getattr(index, "pq", None)):
         if maker is not None and hasattr(maker, "cp"):
             maker.cp.min_points_per_centroid = 1
@@ -291,7 +292,7 @@ class FaissSearcher:
     def mapped(cls, path: Path) -> Self:
         """Open an index file without reading it into memory; the caller has checked its digest."""
         faiss = _import_faiss()
-        mapping_flag = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # 0 reads it all (before 1.11)
+        mapping_flag = getattr(faiss, "IO_FLAG_MMAP_IFC", 0)  # FAISS before 1.11 reads it all
         return cls(faiss.read_index(str(path), mapping_flag))
 
     def write(self, path: Path) -> None:
@@ -388,7 +389,8 @@ class SearchIndex:
         if self.ids is not None:
             ids = PackedTexts.of(self.ids)
             tensors |= {"id": ids.content, "id_ends": ids.ends}
-        # Only Python calls this with files that exist: commands have checked them.
+        # Commands have checked that they may write the files, so only a caller in Python can get an
+        # error about a file that exists.
         # An ExitStack closes in reverse order, so the first file, the index itself, appears last.
         with hints_in_python(), ExitStack() as stack:
             temporary = [stack.enter_context(output_path(file, force=force)) for file in files]

@@ -79,7 +79,7 @@ class _EarlierRows:
     """The rows of the earlier output, and the texts of the rows that are gone from the input.
 
     Attributes:
-        numbers: the numbers of the rows, by id as text.
+        numbers: the number of each row, by its id as a text.
         ids: the ids of all rows, in their order.
         digests: the digests of the texts of all rows.
         gone_texts: texts of the rows that are gone, by number and in order; empty texts if the
@@ -142,8 +142,8 @@ class Update:
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
-        # Earlier rows that are gone from the input come last. If the output holds no texts, those
-        # of these rows come from the earlier index, since the new index needs them.
+        # Earlier rows that are gone from the input come last. If the output holds no texts, the
+        # texts of these rows come from the earlier index, since the new index needs them.
         if gone and not drops_gone:
             gone_texts = earlier.gone_texts
             if "index" in side and names_file(output) is not None:

@@ -173,7 +173,7 @@ class VectorWriter:
             check_index_output(index, force=may_replace_index(output.path, options))
         id_column = options.id_column or ""  # never missing, since --update needs --id-column
         update = Update.plan(output.path, side, self.files, id_column, drops_gone=options.drop_gone)
-        # The index may be of another state: a killed update may have replaced it already, or the
+        # The index may not fit the output: a killed update may have replaced it already, or the
         # user may have put an older copy in its place.
         is_index_in_step = options.index is None or (
             not is_unfinished(output.path) and _is_as_recorded(options.index, side)
@@ -288,8 +288,8 @@ class VectorWriter:
             )
         output.write_record(folder, side, hint=hint)
         if ids_file is not None:
-            digests = self.earlier.digests if self.earlier else map(text_digest, texts)
-            names = zip(self._ids(output.path, part) or (), digests, strict=True)
+            text_digests = self.earlier.digests if self.earlier else map(text_digest, texts)
+            names = zip(self._ids(output.path, part) or (), text_digests, strict=True)
             write_names(folder / ids_file.name, names)
 
     def _write_index(self, index: Path, output: Path, rows: Array, texts: PackedTexts) -> str:
@@ -331,7 +331,7 @@ class VectorWriter:
 
 
 def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless a side file records the same model, settings and input."""
+    """Raise OutputError unless the side file records the model, settings and input of ``facts``."""
     if not isinstance(side, dict):
         raise OutputError(
             f"{output} exists already, without a side file that tells what it holds",

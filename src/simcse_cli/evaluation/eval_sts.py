@@ -172,10 +172,10 @@ def _subset_report(result: SuiteResult) -> Report:
 
 
 def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Return the result; its setting ``chosen_on`` names the tasks that chose the model of a run.
+    """Return the result; its setting ``chosen_on`` names the tasks whose pairs chose the model.
 
-    A task did so if its pairs were the dev pairs of the run. Its score may then be too high.
-    Without such a task there is no ``chosen_on``.
+    The pairs of such a task are the dev pairs of the run, so its score may be too high. Without
+    such a task there is no ``chosen_on``.
     """
     if not encoder.has_model:
         return result

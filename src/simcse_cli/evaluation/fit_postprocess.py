@@ -125,7 +125,7 @@ def sample_examples(
 ) -> list[Example]:
     """Return ``n_examples`` examples, drawn without replacement and kept in order.
 
-    All are returned if there are not more, or if ``n_examples`` is None.
+    All are returned if there are at most ``n_examples``, or if ``n_examples`` is None.
     """
     if n_examples is None or n_examples >= len(examples):
         return list(examples)

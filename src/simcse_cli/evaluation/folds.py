@@ -44,7 +44,7 @@ class FitRows:
 def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal shares of the classes.
 
-    They are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``.
+    The folds are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``.
 
     The sorted labels are dealt out to the folds in turn, which fixes how many examples of each
     class a fold gets. Then, class by class in order of first appearance, the fold numbers are

@@ -42,7 +42,7 @@ _SKLEARN_SEED = 1111
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """The number of outer and inner folds, how to train a model, and the weight decays to try."""
+    """The number of folds at both levels, how to train a model, and the weight decays to try."""
 
     n_folds: int
     fit: FitSettings

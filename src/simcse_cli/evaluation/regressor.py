@@ -115,7 +115,7 @@ def fit_regressor(
 def _pass(
     weights: Tensor, optimizer: linear.Adam, design: Tensor, targets: Tensor, order: Tensor
 ) -> None:
-    """Train the weights in place, in one pass over the rows; ``order`` holds their numbers."""
+    """Train the weights in place, in one pass over the rows in the given ``order``."""
     for rows in torch.split(order, BATCH_SIZE):
         inputs = design.index_select(0, rows)  # (B, D)
         p = (inputs @ weights.T).softmax(dim=1)  # the probabilities of the grades, (B, 5)

@@ -18,8 +18,8 @@ _BLOCK = 256  # queries at a time
 class RetrievalScores:
     """Scores of the queries that have at least one relevant text; in [0, 1], higher is better.
 
-    The fields hold the values of single queries, ``(queries, depth)``; the properties are their
-    means, ``(depth,)``. Entry k - 1 is the value at rank k.
+    The fields hold the values of single queries, ``(queries, depth)``; the cached properties are
+    their means over queries, ``(depth,)``. Entry k - 1 is the value at rank k.
     """
 
     recalls: ByRank
@@ -63,10 +63,11 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     - nDCG@k: the sum of ``relevance_i / log2(i + 1)`` over ranks i up to k, divided by its largest
       possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2.
 
-    Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` holds the rows
-    ``(M, depth)`` of each query, best first, with -1 in unused places. ``relevant`` holds for each
-    query a mapping from the relevant rows to their relevance, which is above 0; a row that is in no
-    ranking stands for a text that was not searched. A query without a relevant row is left out.
+    Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` ``(M, depth)``
+    holds for each of M queries the rows of the texts that were found, best first, with -1 in unused
+    places. ``relevant`` holds for each query a mapping from the relevant rows to their relevance,
+    which is above 0; a relevant text that was not searched has a row that is in no ranking. A query
+    without a relevant row is left out.
     """
     # For each query, the relevance at each rank, and that of a perfect ranking.
     depth = ranked.shape[1]

@@ -85,16 +85,16 @@ def evaluate_each_seed(
     return _all_seeds(encoder.model, folders, outcomes, progress)
 
 
-def _warn_of_untrained(model: str, seeds: Sequence[Path], progress: Progress) -> None:
-    """Warn of runs whose best step is 0: the ``seeds`` or, if there are none, the model itself."""
-    folders = seeds or [Path(model)]
+def _warn_of_untrained(model: str, seed_folders: Sequence[Path], progress: Progress) -> None:
+    """Warn of runs whose best step is 0: those of the seeds or, without seeds, the model itself."""
+    folders = seed_folders or [Path(model)]
     n_untrained = 0
     for folder in folders:
         if is_run(folder) and read_run_record(folder).best_step == 0:
             n_untrained += 1
     if not n_untrained:
         return
-    who = f"{n_untrained} of {len(seeds)} seeds of {model}" if seeds else model
+    who = f"{n_untrained} of {len(seed_folders)} seeds of {model}" if seed_folders else model
     keep = "keeps" if n_untrained == 1 else "keep"
     progress.warn(f"{who} {keep} the untrained model (best at step 0)")
 

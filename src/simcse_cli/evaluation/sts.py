@@ -110,9 +110,10 @@ class StsSuite:
     def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Pair files are always scored. Without ``--tasks``, so are these tasks: with ``--split dev``,
-        STS-B alone; with another split, all tasks that have it, but none beside pair files. The
-        demo corpus stands in for a missing folder; then STS-B is the only such task.
+        Pair files are always scored, and so are the tasks that ``--tasks`` names. Without
+        ``--tasks``, STS-B is scored for ``--split dev``. For another split, all tasks that have it
+        are scored, unless there are pair files. The demo corpus stands in for a missing folder;
+        without ``--tasks``, only its STS-B is scored.
         """
         split = cast(Split, options.split)
         columns = parse_columns(options.columns, SCORED_PAIR)

@@ -247,11 +247,11 @@ def _check_class_sizes(
         return
 
     # The fast protocol has fewer folds, so a class needs fewer examples. If the outer splits are
-    # folds too (``n_beside``), it trains on only four of five, which must hold enough examples.
+    # folds too (``n_beside``), it trains on four of five folds, which must hold enough examples.
     hint = "use more data"
-    fewer = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
+    n_fast = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
     n_training = 0.8 * len(rows) if n_beside else len(rows)
-    if fewer < n_folds and smallest >= fewer + n_beside and n_training >= _FEWEST_EXAMPLES:
+    if n_fast < n_folds and smallest >= n_fast + n_beside and n_training >= _FEWEST_EXAMPLES:
         hint += ", or the fast protocol with its five folds: --protocol fast"
     rarest = ""
     if task.classes:

@@ -53,7 +53,7 @@ def require_local(path: Path) -> None:
 
 
 def make_folder_of(path: Path) -> None:
-    """Create the folder of an output; raise OutputError if that fails or its name is unfit."""
+    """Create the folder of an output; raise OutputError if that fails or ``path`` is unfit."""
     require_local(path)
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:

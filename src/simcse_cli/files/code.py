@@ -36,8 +36,8 @@ def names_code(text: object) -> bool:
 def require_typed(values: Mapping[str, Any], typed: Mapping[str, Any], place: str) -> None:
     """Raise ConfigError if ``values`` name code to run that the command line does not name.
 
-    Otherwise a recipe from someone else could run code. ``values`` are the settings that come from
-    ``place``, such as a recipe; ``typed`` are the settings of the command line.
+    Without this check, a recipe from someone else could run code. ``values`` are the settings that
+    come from ``place``, such as a recipe; ``typed`` are the settings of the command line.
     """
     for key in _KEYS:
         value = values.get(key)
@@ -93,7 +93,7 @@ def load_code(text: str, place: str) -> Any:
 
 
 def _missing_beside(path: Path, error: Exception) -> Path | None:
-    """Return the file or folder beside ``path`` that holds the module which was not found."""
+    """Return the file or folder beside ``path`` with the module that was not found, or None."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         name = error.name.partition(".")[0]
         for beside in (path.with_name(f"{name}.py"), path.with_name(name)):
@@ -129,7 +129,8 @@ def require_arguments(
 ) -> None:
     """Raise ConfigError for a user's function that cannot take these arguments.
 
-    The first ones are ``given`` by position, the others ``by_name``.
+    ``given`` are the names of the arguments that are passed by position, of a method also ``self``;
+    ``by_name`` are the names of the others.
     """
     try:
         signature = inspect.signature(function)
@@ -159,7 +160,7 @@ def users_traceback(error: Exception) -> TracebackType | None:
 def error_of_code(error: Exception) -> CodeError | None:
     """Return the error to show for an exception that comes from a user's file; None for others.
 
-    It names the last line of the file that was reached.
+    It names the last line that was reached in such a file.
     """
     last: tuple[FrameType, int] | None = None
     for frame, number in walk_tb(error.__traceback__):

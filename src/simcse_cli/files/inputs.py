@@ -74,7 +74,10 @@ def is_remote(path: Path | str) -> bool:
 def local_path(path: Path | str) -> Path | str:
     """Return the path in an address ``file://``; other paths and addresses as they are."""
     # ``Path("file:///a")`` is ``file:/a``, so only one slash is looked for.
-    return type(path)(file_system(path)[1]) if str(path).startswith("file:/") else path
+    if not str(path).startswith("file:/"):
+        return path
+    _, local = file_system(path)
+    return type(path)(local)
 
 
 def file_system(address: Path | str) -> tuple[Any, str]:

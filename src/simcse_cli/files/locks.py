@@ -18,7 +18,7 @@ from simcse_cli.files.inputs import STDIO
 from simcse_cli.files.system import open_itself, remove_locked, try_lock
 
 _held: list[int] = []  # descriptors of the lock files of this process
-_HOLDER = '{"pid": '  # how the content of a lock file begins
+_BEGINNING = '{"pid": '  # of the text of a lock file
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def held_locks() -> tuple[int, ...]:
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a folder has a lock file of this program, even one of a killed writer."""
-    return folder.is_dir() and (lock_text(folder) or "").startswith(_HOLDER)
+    return folder.is_dir() and (lock_text(folder) or "").startswith(_BEGINNING)
 
 
 def _lock(path: Path, target: Path) -> int:
@@ -99,8 +99,8 @@ def _lock(path: Path, target: Path) -> int:
                 raise OutputError(what, hint=hint)
 
             # The file is locked now. It must be a file of this program, and still have its name.
-            holder = _content(lock)
-            if holder and not holder.startswith(_HOLDER):
+            content = _content(lock)
+            if content and not content.startswith(_BEGINNING):
                 raise OutputError(f"{path} is no lock of this program", hint="rename it")
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
                 # The previous holder has removed the file meanwhile: close it, and open a new one.

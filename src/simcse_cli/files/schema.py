@@ -29,7 +29,7 @@ A number of 310 digits, or of 257 hexadecimal ones, has no float value.
 """
 
 _MOST_REPEATED = 100_000
-"""The characters that aliases may repeat in a short YAML text; a longer text may repeat more."""
+"""How many characters aliases may add to a short YAML text; to a longer one, they may add more."""
 
 # What the YAML parser raises for bad values, such as a number of 5,000 digits or the 31st of June.
 _BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)

@@ -108,7 +108,7 @@ def swap_names(new: Path, old: Path) -> bool:
     renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     if renameat2 is None:
         return False
-    # Each path follows the folder that it is relative to, here the current one.
+    # The argument before each path is the folder that the path is relative to: the current one.
     status = renameat2(_FROM_HERE, os.fsencode(new), _FROM_HERE, os.fsencode(old), _EXCHANGE)
     return int(status) == 0
 

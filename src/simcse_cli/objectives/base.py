@@ -51,7 +51,7 @@ class Examples:
 
     ``files`` has the number of examples and the passes per epoch of each training file; if it is
     empty, there is one file, which is read once. If ``are_rows`` is true, example i is row i of the
-    data, so what is known of rows, such as their duplicates, holds for examples.
+    data, so facts about rows, such as which share texts, hold for examples.
     """
 
     items: Sequence[Any]
@@ -72,7 +72,8 @@ class Batch:
         n_examples: the number of examples of this process.
         texts: the texts for people to read, one tuple of views per example.
         extra: further input of the objective's loss.
-        offset: for a part of a batch, the position of its first row in the whole batch.
+        offset: for a chunk, the position of its first row in the whole batch. A chunk has fewer
+            ``rows``, but all other fields of the whole batch.
         counts: the number of examples of each process, in rank order; empty if not known.
     """
 
@@ -137,7 +138,7 @@ class Batch:
         return self.rows[:n_before], self.rows[n_before:]
 
     def chunks(self, n_rows: int) -> "list[Batch]":
-        """Return the batch in parts of at most ``n_rows`` rows, for cached gradients."""
+        """Return the batch in chunks of at most ``n_rows`` rows, for cached gradients."""
         chunks = []
         for start in range(0, len(self.rows), n_rows):
             rows = self.rows[start : start + n_rows]
@@ -151,10 +152,11 @@ class Objective(nn.Module, ABC):
     There is one subclass for each method, with a dataclass of its ``Options``.
 
     The training loop asks for the ``examples`` of an epoch, and makes batches of them by
-    ``collate``. Both run in a thread, with generators that depend on the seed, the step and the
-    process alone. Then the loop calls ``forward`` on a batch, which is ``encode`` followed by
-    ``losses``. ``encode`` treats each row by itself, so it can be done in chunks; ``losses`` needs
-    the whole batch.
+    ``collate``. Both run in a thread. The generator of ``examples`` depends on the seed and the
+    epoch alone, so all processes get the same examples; that of ``collate`` also depends on the
+    step and the process. Then the loop calls ``forward`` on a batch, which is ``encode`` followed
+    by ``losses``. ``encode`` treats each row by itself, so it can be done in chunks; ``losses``
+    needs the whole batch.
     """
 
     name: ClassVar[str]  # a class in a user's file has the name FILE.py:CLASS
@@ -162,7 +164,7 @@ class Objective(nn.Module, ABC):
     reads: ClassVar[DataKind] = DataKind.ROWS
     ordered: ClassVar[bool] = False  # examples keep their order instead of being shuffled
     rows_are_examples: ClassVar[bool] = False  # else examples are made from all rows together
-    n_columns: ClassVar[tuple[int, int]] = (1, 3)  # of texts in a row, at least and at most
+    n_columns: ClassVar[tuple[int, int]] = (1, 3)  # the fewest and the most texts of a row
     in_batch_negatives: ClassVar[bool] = False  # the texts of other rows are negatives
     needs_teacher: ClassVar[bool] = False  # the loss, or a part of it, reads a teacher's vectors
     needs_two_rows: bool = False  # a batch of one row has no loss
@@ -182,7 +184,7 @@ class Objective(nn.Module, ABC):
 
     @classmethod
     def check_options(cls, options: Any) -> None:
-        """Refuse options that go with no encoder; this is called before anything is read."""
+        """Refuse options that fit no encoder; this is called before anything is read."""
 
     def set_up(self) -> None:
         """Make further layers and state, and refuse options that do not fit the encoder.
@@ -313,7 +315,7 @@ class TwoEncoders(Objective):
     def embed(self, batch: Batch) -> Tensor:
         """Return the embeddings; a second encoder, if any, makes those of all views but the first.
 
-        ``batch`` may be a part of a batch.
+        ``batch`` may be a chunk with rows of one encoder alone.
         """
         if self.second is None:
             return self.encoder.embed_rows(batch.rows)

@@ -52,8 +52,8 @@ class DiffcseOptions(SimcseOptions):
 class Detector(nn.Module):
     """A copy of the encoder, with its own weights, that tells which tokens were replaced.
 
-    It reads the tokens of a sentence, but the embedding of the first token, after normalisation and
-    dropout, is replaced by the vector of the original sentence.
+    It reads the tokens of an edited sentence, but the embedding of the first token, after
+    normalisation and dropout, is replaced by the vector of the original sentence.
     """
 
     def __init__(self, encoder: SentenceEncoder) -> None:
@@ -202,7 +202,7 @@ class Diffcse(Simcse):
         return edited
 
     def _generator_logits(self, masked: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """Return the generator's logits at some of the positions of padded rows, ``(T, V)``.
+        """Return the generator's logits ``(T, V)`` at ``positions``; padded rows lie end to end.
 
         Logits of padding would cost as much as those of tokens, so the output layer, which takes
         more time than the other layers, gets the states of these positions alone.
@@ -212,7 +212,7 @@ class Diffcse(Simcse):
             return arguments[0].flatten(end_dim=-2)[positions]
 
         self.generator.train(self.options.as_released)  # the released code leaves its dropout on
-        # In this form, transformers does not read the mask, which would wait for the GPU.
+        # In this form, transformers does not read the mask; reading it would wait for the GPU.
         attention_mask = unread_mask(self.generator.base_model, mask)
         with self.generator.get_output_embeddings().register_forward_pre_hook(states_of_tokens):
             output = self.generator(input_ids=masked, attention_mask=attention_mask)

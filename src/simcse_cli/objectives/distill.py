@@ -84,5 +84,6 @@ class Distill(Objective):
         if is_mse:
             losses = (mapped - targets).square().mean(dim=1)
         else:
+            # Scaled first, because ``cosine_similarity`` is wrong for vectors shorter than 1e-8.
             losses = 1 - functional.cosine_similarity(l2_normalize(mapped), targets)
         return {"distance": mean_over_processes(losses)}, {}

@@ -125,6 +125,8 @@ def check_objective(candidate: Any, place: str) -> None:
         )
     _check_methods(candidate, place)
     readable = _shared_names()
+    # An option may repeat a setting of training only if an objective of this toolkit reads that
+    # setting, and only if the option is declared by ``setting``.
     for name, default in _shared_options(candidate).items():
         if name not in readable or name not in settings_of(candidate.Options):
             defaults = {**candidate.defaults, name: default}
@@ -202,7 +204,7 @@ def objective_label(name: str) -> str:
 def objective_defaults(name: str) -> Mapping[str, Any]:
     """Return the defaults of training that an objective changes.
 
-    A class may also change that of a setting which it reads by declaring the option again.
+    By declaring an option again, a class may also change the default of a setting that it reads.
     """
     cls = find_objective(name)
     again = {key: value for key, value in _shared_options(cls).items() if value is not None}
@@ -297,7 +299,8 @@ def option_rows(name: str) -> list[tuple[str, str]]:
 def place_of_option(name: str, details: Setting) -> str:
     """Return how to type an option: as its flag if it has one, else as ``--set NAME``.
 
-    A setting of training has its flag, whether or not an objective's option repeats it.
+    An option that repeats a setting of training has the flag of that setting, even if its own
+    declaration names no flag.
     """
     if name in settings_of(TrainConfig):
         return flag(TrainConfig, name)

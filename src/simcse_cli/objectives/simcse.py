@@ -116,9 +116,9 @@ class Simcse(TextViews):
         ]
         for terms_of_width, _ in results:
             self.require_scalars(terms_of_width)  # here, because ``stack`` takes tensors alone
-        names, metrics = results[-1]  # the last width is that of the whole vector
+        whole_terms, metrics = results[-1]  # the last width is that of the whole vector
         terms = {}
-        for name in names:
+        for name in whole_terms:
             values = [terms_of_width[name] for terms_of_width, _ in results]
             terms[name] = torch.stack(values).mean(dim=0)
         if self.mlm is not None:
@@ -292,7 +292,7 @@ def numbers_of_texts(batch: Batch) -> Tensor | None:
 
 
 def known_pairs(batch: Batch) -> Tensor | None:
-    """Return which rows have equal texts, ``(N, N)``; None if the batch does not number texts."""
+    """Return the ``equal_pairs`` of a batch, ``(N, N)``; None if it does not number its texts."""
     texts = numbers_of_texts(batch)
     if texts is None:
         return None

@@ -43,7 +43,7 @@ from simcse_cli.settings.choices import (
 )
 from simcse_cli.settings.declare import setting
 
-# The setting without which some options are refused, and the reason for it.
+# The setting that some options need, and why they are refused without it.
 ONE_FORM = {"negatives=dropout": "the loss has one form"}
 
 
@@ -134,7 +134,7 @@ class SimcseUnsup(Simcse):
     options: SimcseUnsupOptions
 
     def set_up(self) -> None:
-        if self.options.head_dropout:  # before a second encoder is copied from it
+        if self.options.head_dropout:  # first, since ``super`` may copy the encoder
             self.encoder.drop_heads(self.options.head_dropout)
         super().set_up()
         self._check_loss_options()
@@ -252,9 +252,9 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return which rows are not negatives of each other, ``(N, N)`` or None, and metrics.
+        """Return where row j is no negative of row i, ``(N, N)`` or None, and metrics.
 
-        Such rows have equal texts, or a teacher finds them too close; the metric is the share of
+        Such rows share a text, or a teacher finds them too close; the metric is the share of
         pairs that the teacher finds too close.
         """
         known = known_pairs(batch)
@@ -273,7 +273,7 @@ class SimcseUnsup(Simcse):
 
         ``views`` begin with the anchors and the positives. If the options ask for them, the anchors
         without dropout follow, or negatives that belong to no row: first the queue, then the noise.
-        ``excluded`` marks the pairs of rows that are not negatives of each other.
+        ``excluded``, ``(N, N)``, is true where row j is no negative of row i.
         """
         options = self.options
         anchors, positives, *others = views
@@ -284,7 +284,7 @@ class SimcseUnsup(Simcse):
             n_steps = options.noise_steps
             others[-1] = ascended(others[-1], anchors, positives, n_steps=n_steps, **shared)
         if options.as_released and excluded is not None:
-            # ``as_released`` needs a threshold, so ``excluded`` is None only for the type checker.
+            # ``as_released`` needs a threshold, so ``excluded`` is not None; mypy cannot know that.
             # ``cat`` refuses an empty list, so an empty part of the anchors is added.
             noise = torch.cat([*others, anchors[:0]])
             return released_dclr(

@@ -113,9 +113,9 @@ class TextViews(TwoEncoders):
             views *= 2
 
         # Augment the texts here; an augmenter of sub-words changes the rows below instead.
-        n_rows = len(examples)
+        n_examples = len(examples)
         augment = self.options.augment
-        keys_of_view = self._augment_keys(n_rows, generator)
+        keys_of_view = self._augment_keys(n_examples, generator)
         if augment is not None and not isinstance(augment, TokenAugmenter):
             for number, keys in keys_of_view.items():
                 views[number] = tuple(augment.many(views[number], keys))
@@ -127,26 +127,26 @@ class TextViews(TwoEncoders):
             texts += template.texts(view)
         tokens = self.encoder.tokens
         rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
-        rows_of_view = [slice(i * n_rows, (i + 1) * n_rows) for i in range(len(views))]
+        view_slices = [slice(i * n_examples, (i + 1) * n_examples) for i in range(len(views))]
         if isinstance(augment, TokenAugmenter):
             frame_ids = self._frame_ids()
             for number, keys in keys_of_view.items():
-                view_slice = rows_of_view[number]
+                view_slice = view_slices[number]
                 rows_and_keys = zip(rows[view_slice], keys, strict=True)
                 rows[view_slice] = [augment(row, frame_ids, key) for row, key in rows_and_keys]
 
         # Add the templates last, so that augmenters move and repeat only sub-words of the text.
         framed = []
-        for template, view_slice in zip(templates, rows_of_view, strict=True):
+        for template, view_slice in zip(templates, view_slices, strict=True):
             framed += template.around(rows[view_slice])
-        return Batch(framed, n_rows, texts=list(zip(*views, strict=True)))
+        return Batch(framed, n_examples, texts=list(zip(*views, strict=True)))
 
-    def _augment_keys(self, n_rows: int, generator: np.random.Generator) -> dict[int, list[int]]:
+    def _augment_keys(self, n_texts: int, generator: np.random.Generator) -> dict[int, list[int]]:
         """Return, for the number of each view to augment, the keys that seed its texts' changes."""
         if self.options.augment is None:
             return {}
         numbers = (0, 1) if self.options.augment_both else (1,)
-        return {number: generator.integers(0, 2**62, size=n_rows).tolist() for number in numbers}
+        return {number: generator.integers(0, 2**62, size=n_texts).tolist() for number in numbers}
 
     def _frame_ids(self) -> frozenset[int]:
         """Return the ids that a tokenizer puts around a text, and which augmenters do not move."""

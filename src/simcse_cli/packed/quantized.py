@@ -117,12 +117,12 @@ class QuantizedLinear(NamedTuple):
         highs = torch.cat([group.amax(1, keepdim=True) for group in groups], 1)
         steps = ((highs - lows) / 255).clamp_(min=_TINY)
         inverse = steps.reciprocal()
-        # q = (x - low) / step + 0.5 = x * inverse + offset; cutting off its fraction rounds it.
-        offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
+        # q = (x - low) / step + 0.5 = x * inverse + summand; cutting off its fraction rounds it.
+        summands = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
 
         def group_product(i: int) -> Tensor:
             """Return step * scale_o * (q . w_o) of group i."""
-            q = _to_bytes((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
+            q = _to_bytes((groups[i] * inverse[:, i, None]).add_(summands[:, i, None]))
             return self.products[i](q).mul_(steps[:, i, None])
 
         total = group_product(0)

@@ -1,7 +1,7 @@
 """A training pass in two shares of the sentences, each on half of the cores and with its own graph.
 
 Two teams of half the threads synchronise less often than one team of all. The sentences are split
-even on a single core, so dropout masks and sums are the same on any number of cores.
+on a single core, too, so dropout masks and sums are the same on any number of cores.
 """
 
 from collections.abc import Callable, Sequence

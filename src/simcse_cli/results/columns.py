@@ -42,7 +42,7 @@ _LABELS = {
     "SST2": "SST-2",
     AVERAGE: "Avg.",
     "average_dev": "Avg. dev",
-    "dev-dev": "dev set",  # of a dev file called dev; a result on this file has the column "dev"
+    "dev-dev": "dev set",  # dev.csv as a dev file; as a pair file, its column is "dev"
     TRANSFER_AVERAGE: "Avg. transfer",
     "sentences_per_second": "sentences/s",
 }

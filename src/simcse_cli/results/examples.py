@@ -76,7 +76,7 @@ def write_pair_scores(target: Path | str, scores: PairScores, *, force: bool = F
 def read_pair_scores(source: Path | str) -> PairScores:
     """Return the pairs of a file by task and subset, in order of index.
 
-    A DataError names the file and the line.
+    A DataError names the file, and the line or the subset.
     """
     scores: PairScores = {}
     for (task, subset), gold, cosine, texts in _PAIRS.read(source):
@@ -118,7 +118,7 @@ def write_predictions(
 def read_predictions(source: Path | str) -> dict[str, TaskPredictions]:
     """Return the predictions of a file by task, in order of index.
 
-    A DataError names the file and the line.
+    A DataError names the file, and the line or the task.
     """
     tasks = {}
     for (task,), gold, predicted, texts in _CLASSES.read(source):
@@ -197,7 +197,7 @@ class _FileFormat:
             names = tuple(record[key] for key in self.group_keys)
             grouped.setdefault(names, []).append(record)
 
-        # Bring each group in order; missing or repeated indices are refused.
+        # Sort each group by index; missing or repeated indices are refused.
         for names, records in grouped.items():
             records.sort(key=lambda record: int(record["index"]))
             if [record["index"] for record in records] != list(range(len(records))):

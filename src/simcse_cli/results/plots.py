@@ -38,7 +38,7 @@ INK = "#1c2330"
 SOFT = "#5b6472"
 LINE = "#d9dee6"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
-# Ten, so that as many curves differ without colour too.
+# Ten curves differ even without colour.
 DASHES: tuple[Any, ...] = (
     "-",
     (0, (5, 1.5)),
@@ -119,7 +119,7 @@ def new_figure(
 
 
 def shown(name: str) -> str:
-    """Return a name as text of a figure: in short lines, without characters that formats lack.
+    """Return a name as text of a figure: in short lines, with control characters escaped.
 
     Matplotlib leaves a name that starts with ``_`` out of legends, so a space comes before it.
     """
@@ -130,7 +130,10 @@ def shown(name: str) -> str:
 def legend_below(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], **options: Any
 ) -> None:
-    """Put a legend under the axes, in as many columns as fit; the figure grows by its height."""
+    """Put a legend under the axes, in as many columns as fit, but at most five.
+
+    The figure becomes higher by the height of the legend.
+    """
     for n_columns in range(min(5, len(labels)), 0, -1):
         legend = figure.legend(
             handles, labels, loc="outside lower center", ncols=n_columns, **options
@@ -165,16 +168,16 @@ def geometry_axes(axes: Axes) -> None:
 
 def at_least(low: float, high: float, span: float) -> tuple[float, float]:
     """Widen an interval on both sides to a length of ``span``; return a longer one as it is."""
-    missing = max(0.0, span - (high - low)) / 2
-    return low - missing, high + missing
+    margin = max(0.0, span - (high - low)) / 2
+    return low - margin, high + margin
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
     """Widen the vertical axis to at least two standard errors on either side of the scores' middle.
 
-    ``scores`` are correlations x100 over ``n_pairs`` pairs. Differences that are mere noise then
-    look small. The standard error of a correlation r over n pairs is (1 - r^2) / sqrt(n - 1)
-    (Fisher 1915).
+    Differences that are mere noise then look small. ``scores`` are correlations x100 over
+    ``n_pairs`` pairs. The standard error of a correlation r over n pairs is
+    (1 - r^2) / sqrt(n - 1) (Fisher 1915).
     """
     low, high = axes.get_ylim()
     middle = (min(scores) + max(scores)) / 2
@@ -360,7 +363,7 @@ def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -
     means = np.array([_finite_mean(stretch) for stretch in stretches])
     if high is None and np.isfinite(means).any():
         high = float(np.nanmax(means))
-    top = high or 1.0  # without a value above 0 all bars are blank, whatever the top
+    top = high or 1.0  # if all values are 0 or NaN, all bars are blank, whatever the top
     levels = np.nan_to_num(np.clip(means / top, 0, 1) * (len(BARS) - 1))
     return "".join(BARS[round(level)] for level in levels.tolist())
 

@@ -50,8 +50,8 @@ class Column:
 
     The kind says how a value is shown. A ``score`` is a fraction, shown x100 with two decimals; a
     ``difference`` is shown like a score, always with a sign. A ``number`` has four significant
-    digits; a ``signed`` number also has its sign. In a table, both get zeros at their end, so that
-    a column has one number of decimals. What is shown as zero has no sign. A ``count``
+    digits; a ``signed`` number also has its sign. In a table, both kinds get zeros at their end
+    to align their decimals, as ``_with_zeros`` says. What is shown as zero has no sign. A ``count``
     has thousands separators, and ``seconds`` have one decimal. None is shown as a dash. If a row
     also has a value under ``deviation_key``, the cell is ``value ± deviation``.
     """
@@ -174,14 +174,15 @@ def _column_cells(column: Column, rows: Sequence[Mapping[str, Any]]) -> list[str
 def _with_zeros(numbers: Sequence[str]) -> list[str]:
     """Return numbers of one column, with zeros at the end of those with fewer decimals.
 
-    The number that is furthest from 0 has four significant digits at most. For example, -3.817 and
-    -3.74 give -3.817 and -3.740; 0.0038 beside them stays.
+    Zeros are added only while the number furthest from 0 has at most four significant digits. For
+    example, -3.817 and -3.74 give -3.817 and -3.740; 0.0038 beside them stays.
     """
+    # Dashes and numbers with an exponent are left as they are.
     plain = [number for number in numbers if number.lstrip("+-").replace(".", "").isdigit()]
-    most = max((len(number.partition(".")[2]) for number in plain), default=0)
+    most_decimals = max((len(number.partition(".")[2]) for number in plain), default=0)
     furthest = max((abs(float(number)) for number in plain), default=0.0)
     digits_before_point = len(str(int(furthest))) if furthest >= 1 else 0
-    decimals = min(most, max(4 - digits_before_point, 0))
+    decimals = min(most_decimals, max(4 - digits_before_point, 0))
     padded = []
     for number in numbers:
         whole, _, fraction = number.partition(".")
@@ -298,8 +299,8 @@ def to_csv(report: Report) -> str:
     return printable(stream.getvalue())
 
 
-# What Markdown and HTML inside it would obey: code, emphasis, cells, the targets of links, tags,
-# entities, and backslashes before such a sign.
+# Signs that Markdown, or HTML inside it, would interpret: of code, emphasis, cells, link targets,
+# tags and entities, and backslashes before punctuation.
 _MARKDOWN_SIGNS = re.compile(r"[`*|]|(?<=\])\(|<(?=[A-Za-z/!?])|&(?=#?\w+;)|\\(?=[!-/:-@\[-`{-~])")
 
 
@@ -363,7 +364,7 @@ def to_latex(report: Report) -> str:
             is_signed = column.kind != "text" and cell[0] in "+-"
             cells.append(f"${cell[0]}${_latex(cell[1:])}" if is_signed else _latex(cell))
         line = " & ".join(cells)
-        # The end of the line before takes a star or an option in brackets.
+        # The \\ before this line would take a star or a bracket at its start as an option.
         body += ("{}" if line.startswith(("[", "*")) else "") + line + " \\\\\n"
     slug = re.sub(r"\W+", "-", report.title.lower()).strip("-") or "results"
     caption = _latex(". ".join([report.title or "Results", *report.notes]))
@@ -402,8 +403,8 @@ def file_format(output: Path, fmt: OutputFormat) -> OutputFormat:
     """Return the format of an output file by its ending; ``fmt`` is the format of stdout.
 
     A name without an ending gets ``fmt``, or JSON if stdout shows a table; a number, as in
-    ``run-1.5``, is no ending. Raise UsageError for an ending that is unknown or of another format
-    than ``fmt``.
+    ``run-1.5``, is no ending. Raise UsageError for an unknown ending and, unless ``fmt`` is TABLE,
+    for an ending of another format than ``fmt``.
     """
     ending = output.suffix.lower()
     wanted = OutputFormat.JSON if fmt is OutputFormat.TABLE else fmt

@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.errors import DataError, OutputError
-from simcse_cli.files.atomic import output_error, remove_leftovers, require_local, write_json
+from simcse_cli.files.atomic import (
+    output_error,
+    remove_leftovers,
+    require_local,
+    temporary_beside,
+    write_json,
+)
 from simcse_cli.files.digests import OLDER_DIGEST, digest, is_older_digest
 from simcse_cli.files.inputs import read_json
 from simcse_cli.files.locks import is_locked, sole_writer
@@ -58,10 +64,12 @@ OWN_NAMES = (
 """Files and folders of a run."""
 EARLIER = ".earlier"
 """The folder of the run that a new one replaces, see ``may_come_back``."""
+MOVED = ".moved"
+"""The folder of a run while its files move to or from ``EARLIER``; see ``_put_back``."""
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
-"""The key for digests of the same pairs in order, with gold scores, as results record them."""
+"""The key for digests of the same pairs that also cover order and gold scores, as in results."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -359,6 +367,8 @@ def lock_run(path: Path) -> Iterator[None]:
             for folder in (path / "checkpoint", path / "model", path / RESULTS):
                 if folder.is_dir():
                     remove_leftovers(folder)
+            remove_leftovers(path, [EARLIER])
+            _put_back(path)
             try:
                 yield
             finally:
@@ -369,7 +379,7 @@ def lock_run(path: Path) -> Iterator[None]:
 
 
 def require_empty(path: Path) -> None:
-    """Raise OutputError if a run folder holds anything besides its lock file."""
+    """Raise OutputError if a run folder holds more than a lock and an earlier run set aside."""
     inside = {entry.name for entry in path.iterdir() if entry.name not in (".lock", EARLIER)}
     if not inside:
         return
@@ -384,17 +394,18 @@ def require_empty(path: Path) -> None:
 def open_run_dir(path: Path, *, force: bool) -> None:
     """Make a locked run folder ready for a new run.
 
-    With ``force``, set an earlier run aside, as ``may_come_back`` says; otherwise raise OutputError
-    if the folder is not empty.
+    With ``force``, set an earlier run aside in its folder ``EARLIER``; otherwise raise OutputError
+    if the run folder is not empty.
     """
+    _settle_earlier(path)  # a killed training may have left an earlier run aside
     if not force:
         require_empty(path)
-    _settle_earlier(path)
     if earlier_run := _own_entries(path):
         try:
-            (path / EARLIER).mkdir()
+            (path / MOVED).mkdir()
             for entry in earlier_run:
-                os.replace(entry, path / EARLIER / entry.name)
+                os.replace(entry, path / MOVED / entry.name)
+            os.replace(path / MOVED, path / EARLIER)
         except OSError as error:
             raise output_error(path, error) from error
 
@@ -402,13 +413,16 @@ def open_run_dir(path: Path, *, force: bool) -> None:
 def may_come_back(path: Path) -> bool:
     """Tell whether a run folder keeps an earlier run, which its new run has not yet replaced.
 
-    The new run replaces it with its first saved state after a step.
+    The earlier run is replaced once the new run has saved a state after a step.
     """
-    return (path / EARLIER).is_dir() and not any(map(step_of, kept_states(path / "checkpoint")))
+    if not (path / EARLIER).is_dir():
+        return False
+    return not any(step_of(state) > 0 for state in kept_states(path / "checkpoint"))
 
 
 def _settle_earlier(path: Path) -> None:
     """Remove the earlier run of a locked run folder, or put it back if it is not yet replaced."""
+    _put_back(path)
     earlier = path / EARLIER
     if not earlier.is_dir():
         return
@@ -416,9 +430,29 @@ def _settle_earlier(path: Path) -> None:
         if may_come_back(path):
             for entry in _own_entries(path):
                 _remove(entry)
-            for entry in earlier.iterdir():
-                os.replace(entry, path / entry.name)
-        _remove(earlier)
+            os.replace(earlier, path / MOVED)
+            _put_back(path)
+        else:
+            # Half of a run must never be put back, so its folder gets another name first.
+            left_over = temporary_beside(earlier)
+            os.replace(earlier, left_over)
+            _remove(left_over)
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def _put_back(path: Path) -> None:
+    """Move the files of the folder ``MOVED``, if there is one, to where they belong.
+
+    If a move ends halfway, this folder and the run folder together hold a whole run.
+    """
+    moved = path / MOVED
+    if not moved.is_dir():
+        return
+    try:
+        for entry in moved.iterdir():
+            os.replace(entry, path / entry.name)
+        moved.rmdir()
     except OSError as error:
         raise output_error(path, error) from error
 

@@ -114,7 +114,7 @@ def value_name(kind: Any) -> str:
 
 
 def check_switches(**switches: Any) -> None:
-    """Raise ConfigError for an argument that is neither True nor False: a text counts as true."""
+    """Raise ConfigError for an argument that is not True or False: "no" would count as true."""
     for name, value in switches.items():
         if type(value).__name__ not in ("bool", "bool_"):  # NumPy has types of both names
             raise ConfigError(f"{name}={value!r}: need True or False")

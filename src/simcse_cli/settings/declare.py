@@ -16,7 +16,7 @@ from simcse_cli.settings.convert import convert
 
 ALL = ("*",)
 OTHER_NAMES = {"learning_rate": "lr"}
-"""The settings that other libraries call by names that are not like ours, by these names."""
+"""From the name of a setting in other libraries to our name, where the two are not similar."""
 LARGEST = 2**63 - 1
 SEED_RANGE = {"min": 0, "max": LARGEST}
 """The range of seeds that both PyTorch and NumPy accept."""

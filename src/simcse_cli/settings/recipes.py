@@ -207,7 +207,7 @@ def refuse_options(keys: Iterable[str], hints: Mapping[str, str], *, place: str)
 
 @contextmanager
 def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[None]:
-    """Where an error begins with the flag of a setting that no flag gave, tell what gave it.
+    """In an error about a setting from a recipe or a variable, name that instead of the flag.
 
     For example, ``--seed -1: ...`` becomes ``r.yaml: seed -1: ...`` or ``SIMCSE_SEED -1: ...``.
     """

@@ -21,7 +21,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 class Linear(torch.autograd.Function):
-    """``x weight^T`` without a bias, from x ``(T, D_in)`` to ``(T, D_out)``.
+    """``x weight^T`` without a bias, ``(T, D_out)``, for x ``(T, D_in)``.
 
     If ``queue_weight_gradient`` is given, the backward pass calls it with the factors of the
     weight's gradient, which are multiplied later, and returns None as that gradient.
