@@ -370,7 +370,10 @@ def _notes_on_mean(system: TracedSystem) -> Iterator[str]:
 def trace_runs(
     runs: Sequence[str], options: TraceOptions, labels: Sequence[str] | None, progress: Progress
 ) -> Analysis:
-    """Return the paths of the runs, and warn of those that are not finished."""
+    """Return the analysis of how runs move through alignment and uniformity.
+
+    Warn of runs that are not finished.
+    """
     folders = [*runs, *(options.model or [])]
     if not folders:
         raise UsageError("need at least one run folder", option="RUNS")
@@ -385,7 +388,7 @@ def trace_runs(
 
 
 def trace_models(sources: Sequence[NamedSource], *, dev: bool = True) -> list[Analysis]:
-    """Return one analysis of the sources that are runs with measurements, in a list.
+    """Return a list with one analysis, of all sources that are runs with measurements.
 
     The list is empty if there is no such source. ``dev`` asks for a panel of dev scores.
     """

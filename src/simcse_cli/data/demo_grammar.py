@@ -22,8 +22,8 @@ from simcse_cli.settings.declare import setting
 def grammar() -> dict[str, Any]:
     """Return the words of the generated corpus, by the top-level keys of their YAML file.
 
-    They are the wordings of each part of a scene, the ``sources``, such as a diary, that tell of a
-    scene, and the ``company``: phrases that can be added to a sentence.
+    Five keys are the parts of a scene, each with its wordings. ``sources`` has phrases that say who
+    tells of a scene, such as a diary. ``company`` has phrases that can be added to a sentence.
     """
     return dict(parse_yaml(resource("demo_grammar.yaml"), "demo_grammar.yaml"))
 

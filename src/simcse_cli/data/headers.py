@@ -12,7 +12,7 @@ from simcse_cli.data.text import count_words
 
 _LEAST_STRONG = 5  # texts needed below row 1 to take its end mark or script as strong evidence
 _LEAST_LABELS = 10  # rows needed before labels that recur below row 1 count as evidence
-_LEAST_TENTH = 20  # texts needed to measure the shortest tenth of them
+_LEAST_FOR_TENTH = 20  # texts needed to measure the shortest tenth of them
 _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
 
 
@@ -202,7 +202,7 @@ def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         shortest_usual = median(lengths)
-    elif len(lengths) >= _LEAST_TENTH:
+    elif len(lengths) >= _LEAST_FOR_TENTH:
         shortest_usual = lengths[len(lengths) // 10]
     else:
         shortest_usual = lengths[0]

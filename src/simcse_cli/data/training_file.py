@@ -184,8 +184,8 @@ def read_training_rows(
     """Return at most ``limit`` rows of a training file, kept on disk.
 
     Rows with an empty text are dropped and counted. ``n_columns`` is the least number of texts in a
-    row. If it is 1, rows are single texts, or pairs if columns are named anchor and positive;
-    otherwise rows are pairs or triplets.
+    row. If it is 1, rows are single texts, or pairs if columns are named anchor and positive. If it
+    is more, rows are pairs or triplets.
     """
     table = Table(source, Job.ROWS if n_columns > 1 else Job.VIEWS, given)
     name = table.name

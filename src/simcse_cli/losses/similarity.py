@@ -22,7 +22,7 @@ def similarity_matrix(
     """Return the similarities ``(N, M)`` of all rows ``(N, D)`` with all rows ``(M, D)``.
 
     They are computed in at least float32, even under autocast: a bfloat16 cosine has only eight
-    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.08. An unknown
+    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.04. An unknown
     name of a similarity raises a ValueError.
     """
     with no_autocast(left.device):

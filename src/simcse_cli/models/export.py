@@ -47,8 +47,8 @@ from simcse_cli.models.pretrained import (
     MlmHead,
     auto_model,
     blank_pooler,
+    mark_as_text,
     quiet_transformers,
-    read_as_text,
     wants_processor,
 )
 from simcse_cli.models.record import PROMPTS_FILE, RECORD_FILE, ModelRecord, sound_entries_of
@@ -311,7 +311,7 @@ def _write_files(
             backbone.save_pretrained(folder, state_dict=plain_weights(backbone))
         encoder.tokenizer.save_pretrained(folder)
         if not keep_adapter and wants_processor(folder):
-            read_as_text(folder)
+            mark_as_text(folder)
 
     # The record describes how the folder is used; a train-only head is not used any more.
     pooler = encoder.pooler

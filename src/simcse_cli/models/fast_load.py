@@ -270,9 +270,10 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
 
 
 def weights_left_out(names: Iterable[str], backbone: nn.Module) -> list[str]:
-    """Return, sorted, which ``names`` of weights without a place belong inside the transformer.
+    """Return, sorted, those of ``names`` that belong inside the transformer.
 
-    Weights of heads and of the architecture's own pooler do not count, nor do buffers.
+    The names are of weights that ``backbone`` has no place for. Weights of heads and of the
+    architecture's own pooler do not count, nor do buffers.
     """
     parts = {name for name, _ in backbone.named_children()} - {"pooler"}
     left_out = []

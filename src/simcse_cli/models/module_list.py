@@ -251,8 +251,9 @@ def _kind(row: _Entries, path: Path) -> str:
     prefix = next((package for package in _PACKAGES if name.startswith(package)), "")
     *file_names, kind = name.removeprefix(prefix).split(".")
     # Some versions name the file of the class as well: Pooling.Pooling or pooling.Pooling.
-    is_own_file = file_names in ([], [kind], [_FILE_NAMES.get(kind, kind.lower())])
-    if prefix and is_own_file and kind in _ORDER:
+    file_name = _FILE_NAMES.get(kind, kind.lower())
+    is_known_place = file_names in ([], [kind], [file_name])
+    if prefix and is_known_place and kind in _ORDER:
         return kind
     raise _refusal(
         path, f"module {name} is not supported; need {', '.join(_ORDER)} of sentence_transformers"

@@ -478,7 +478,10 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _auto_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder; a missing package or code from the folder is an error."""
+    """Return the tokenizer of a folder.
+
+    Raise CheckpointError if it needs a package that is not installed, or code from the folder.
+    """
     try:
         return _transformers().AutoTokenizer.from_pretrained(folder, **_LOCAL)
     except ImportError as error:  # tokenizers of some languages cut words by a library of their own
@@ -526,7 +529,7 @@ def wants_processor(folder: Path) -> bool:
     """Tell whether other libraries want a processor that the folder does not have.
 
     For some architectures, such as MarkupLM, they want a processor of pages or pictures, unless
-    ``read_as_text`` has marked the folder.
+    ``mark_as_text`` has marked the folder.
     """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
     if kind not in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES:
@@ -537,7 +540,7 @@ def wants_processor(folder: Path) -> bool:
     return bool(entries_of(folder / TOKENIZER_SETTINGS).get("processor_class") != TEXT_PROCESSOR)
 
 
-def read_as_text(folder: Path) -> None:
+def mark_as_text(folder: Path) -> None:
     """Mark a saved model so that other libraries load its tokenizer, and no processor of pages."""
     path = folder / TOKENIZER_SETTINGS
     write_json(path, entries_of(path) | {"processor_class": TEXT_PROCESSOR})

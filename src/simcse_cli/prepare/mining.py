@@ -491,7 +491,7 @@ class NegativeSearch:
         return allowed[sorted(drawn)]
 
     def rows(self) -> Iterator[Row]:
-        """Yield for each pair a row with each negative of its anchor."""
+        """Yield the training rows: each pair, once with each negative of its anchor."""
         # A changed file may now have more or fewer pairs; the writer raises the error for that.
         for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
             for row in negatives.tolist():
