@@ -23,6 +23,7 @@ from simcse_cli.files.streams import iter_lines
 from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,
+    AVERAGES,
     DEV_SUFFIX,
     MLM_MEASURE,
     MTEB_PREFIX,
@@ -88,6 +89,10 @@ class ScoredData:
     def are_known(self) -> bool:
         """Whether ``words`` name data that the toolkit knows, so that no digest is needed."""
         return self.words in (PUBLISHED, DEMO)
+
+    @property
+    def are_published(self) -> bool:
+        return self.words == PUBLISHED
 
     def __str__(self) -> str:
         return self.words if self.sha256 is None else f"{self.words}, SHA-256 {self.sha256[:8]}"
@@ -181,9 +186,10 @@ def from_published(system: PublishedSystem) -> Entry:
 def join_parts(a: Entry, b: Entry) -> Entry:
     """Return two parts of one system as one entry.
 
-    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``.
+    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``. An average
+    is taken over the tasks of both parts.
     """
-    return replace(
+    joined = replace(
         a,
         source=f"{a.source}, {b.source}",
         scores={**a.scores, **b.scores},
@@ -200,6 +206,20 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         folder=a.folder or b.folder,
         undefined=a.undefined + b.undefined,
     )
+    fields = {name: dict(getattr(joined, name)) for name in ("scores", "intervals", "data")}
+    for average, tasks in AVERAGES.items():
+        present = [task for task in tasks if task in joined.scores]
+        # An average stays if one part has all of its tasks, or if it was given without them.
+        is_of_one = any(set(present) <= part.scores.keys() for part in (a, b))
+        if average not in joined.scores or is_of_one:
+            continue
+        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in present])
+        fields["intervals"].pop(average, None)
+        # Other data in one part are other data in the average.
+        data = [part.data[average] for part in (b, a) if average in part.data]
+        if data:
+            fields["data"][average] = next((one for one in data if not one.are_published), data[0])
+    return replace(joined, **fields)
 
 
 def add_missing(run: Entry, result: Entry) -> Entry | None:
@@ -705,7 +725,7 @@ def _data_by_measure(result: SuiteResult) -> dict[str, ScoredData]:
     if words_by_task:
         average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
         averaged_data = [data_of[name + suffix] for name in words_by_task]
-        unpublished = (data for data in averaged_data if data != published)
+        unpublished = (data for data in averaged_data if not data.are_published)
         data_of[average + suffix] = next(unpublished, published)
     return data_of
 

@@ -17,6 +17,7 @@ from simcse_cli.comparison.entries import Entry, EntryKind, SavedExamples, Score
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
+    AVERAGES,
     DEV_SUFFIX,
     TIMES,
     TRANSFER_AVERAGE,
@@ -35,12 +36,6 @@ def _dev(*names: str) -> tuple[str, ...]:
     return tuple(name + DEV_SUFFIX for name in names)
 
 
-AVERAGES = {
-    AVERAGE: STS_TASKS,
-    AVERAGE + DEV_SUFFIX: _dev(*STS_TASKS),
-    TRANSFER_AVERAGE: TRANSFER_TASKS,
-    TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
-}
 # Measures that have no column by default, unless a published reference has them.
 _HIDDEN_MEASURES = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # The measures that a setting affects; a setting that is not here affects all. The aggregation
@@ -285,8 +280,8 @@ class Comparison:
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     """Join the entries that are parts of one system, as in ``ours=sts.json ours=transfer.json``.
 
-    Entries are parts of one system if they have the same label, no measure in common (timings
-    aside), and no different seeds.
+    Entries are parts of one system if they have the same label, no score in common, and no
+    different seeds. An average is no common score if each is over tasks of its own.
     """
     merged: list[Entry] = []
     for entry in entries:
@@ -301,8 +296,11 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 
 def _are_parts(a: Entry, b: Entry) -> bool:
     """Tell whether two entries are parts of one system, as ``merge_parts`` defines it."""
-    common_measures = a.scores.keys() & b.scores.keys()
-    if a.label != b.label or not common_measures <= set(TIMES):
+    common_scores = (a.scores.keys() & b.scores.keys()) - set(TIMES)
+    for average, tasks in AVERAGES.items():
+        if not any(tasks_of.isdisjoint(tasks) for tasks_of in (a.scores.keys(), b.scores.keys())):
+            common_scores.discard(average)
+    if a.label != b.label or common_scores:
         return False
     return None in (a.seed, b.seed) or a.seed == b.seed
 

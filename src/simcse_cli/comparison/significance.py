@@ -8,14 +8,20 @@ from typing import Any, Literal
 import numpy as np
 
 from simcse_cli.comparison.entries import Entry, read_saved
-from simcse_cli.comparison.join import AVERAGES, Comparison, System
+from simcse_cli.comparison.join import Comparison, System
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
 from simcse_cli.evaluation.correlation import aggregate
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
-from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
+from simcse_cli.results.columns import (
+    AVERAGE,
+    AVERAGES,
+    TRANSFER_AVERAGE,
+    columns,
+    label,
+)
 from simcse_cli.results.report import Report
 from simcse_cli.results.result import NO_TEST
 from simcse_cli.settings.choices import Aggregation, Correction, Metric

@@ -33,6 +33,13 @@ MTEB_PREFIX = "mteb-"
 STSB_DEV = "STSBenchmark" + DEV_SUFFIX
 STSB_DEV_DATA = "STS-B dev"
 
+AVERAGES = {
+    average + suffix: tuple(task + suffix for task in tasks)
+    for average, tasks in ((AVERAGE, STS_TASKS), (TRANSFER_AVERAGE, TRANSFER_TASKS))
+    for suffix in ("", *SPLIT_SUFFIXES)
+}
+"""The tasks of each average, test and other splits apart."""
+
 TIMES = ("seconds", "sentences_per_second")
 PLAIN_NUMBERS = ("alignment", "uniformity", *TIMES)
 
