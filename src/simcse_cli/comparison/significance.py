@@ -2,26 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from simcse_cli.comparison.entries import Entry, read_saved
-from simcse_cli.comparison.join import Comparison, System
+from simcse_cli.comparison.join import Comparison, System, averaged_tasks
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
 from simcse_cli.evaluation.correlation import aggregate
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
-from simcse_cli.results.columns import (
-    AVERAGE,
-    AVERAGES,
-    TRANSFER_AVERAGE,
-    columns,
-    label,
-)
+from simcse_cli.results.columns import columns, in_order, is_average, label
 from simcse_cli.results.report import Report
 from simcse_cli.results.result import NO_TEST
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
@@ -104,20 +99,18 @@ def run_tests(
             progress.warn(remark)
     sts = _Suite(
         "sts",
-        AVERAGE,
         read=examples.read_pair_scores,
         share=shared_pairs,
         test=bootstrap_pairs,
     )
     transfer = _Suite(
         "transfer",
-        TRANSFER_AVERAGE,
         read=examples.read_predictions,
         share=_shared_classes,
         test=bootstrap_classes,
     )
-    tests = _run_suite(sts, sts_systems, progress)
-    tests += _run_suite(transfer, transfer_systems, progress)
+    tests = _run_suite(sts, sts_systems, comparison, progress)
+    tests += _run_suite(transfer, transfer_systems, comparison, progress)
     return _corrected(tests, options.correction)
 
 
@@ -126,7 +119,6 @@ class _Suite:
     """How two systems are tested on a suite.
 
     Attributes:
-        average: name of the mean over its tasks.
         read: reads the examples of a result.
         share: takes the examples of a candidate and those of the baseline, and returns what to
             test on each task that both systems have.
@@ -135,7 +127,6 @@ class _Suite:
     """
 
     name: TestedSuite
-    average: str
     read: Callable[[Path], Any]
     share: Callable[[Seeds, Seeds], dict[str, Any]]
     test: Callable[[Mapping[str, Any], Entry, bool], Tests]
@@ -144,7 +135,9 @@ class _Suite:
         return [read_saved(files, self.read) for _, files in system.members]
 
 
-def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
+def _run_suite(
+    suite: _Suite, systems: Sequence[System], comparison: Comparison, progress: Progress
+) -> list[TaskTest]:
     """Return the tests of all systems against the first one, the baseline, on one suite."""
     if len(systems) < 2:
         return []
@@ -153,7 +146,9 @@ def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> 
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for candidate in candidates:
-            results += _tests_of(candidate, baseline, baseline_examples, suite, progress)
+            results += _tests_of(
+                candidate, baseline, baseline_examples, suite, comparison, progress
+            )
             task.advance()
     return results
 
@@ -163,14 +158,24 @@ def _tests_of(
     baseline: System,
     baseline_examples: Seeds,
     suite: _Suite,
+    comparison: Comparison,
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of a candidate on each task, and on their mean if there are several.
+    """Return the tests of a candidate on the columns of the comparison: tasks and their averages.
 
-    Warn if the two systems share no task.
+    An average is tested over the tasks of its column, or not at all. Warn if the two systems share
+    no task.
     """
     ordered, has_same_seeds = candidate.in_order_of(baseline)
-    shared = suite.share(suite.examples_of_seeds(ordered), baseline_examples)
+    candidate_examples = suite.examples_of_seeds(ordered)
+    saved = set(chain(*candidate_examples, *baseline_examples))
+    averages = _tested_averages(candidate, baseline, comparison)
+    averages = {name: tasks for name, tasks in averages.items() if not saved.isdisjoint(tasks)}
+    wanted = {*comparison.measures, *chain.from_iterable(averages.values())}
+    if saved.isdisjoint(wanted):
+        return []
+    examples_of_both = suite.share(candidate_examples, baseline_examples)
+    shared = {name: examples_of_both[name] for name in in_order(wanted & examples_of_both.keys())}
     if not shared:
         progress.warn(
             f"{candidate.label} and {baseline.label} have no saved scores of the same examples: "
@@ -190,9 +195,9 @@ def _tests_of(
         return []
 
     tests: dict[str, PairedTest] = {}
-    for average, tasks in _by_average(shared, suite.average).items():
+    for average, tasks in _by_average(shared, averages).items():
         found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
-        tests |= found
+        tests |= {name: test for name, test in found.items() if name in comparison.measures}
         if len(tasks) > 1 and test_of_mean is not None:
             tests[average] = test_of_mean
     task_tests = []
@@ -205,22 +210,34 @@ def _tests_of(
     return task_tests
 
 
-def _by_average(shared: Mapping[str, Any], own_average: str) -> dict[str, dict[str, Any]]:
+def _tested_averages(
+    candidate: System, baseline: System, comparison: Comparison
+) -> dict[str, list[str]]:
+    """Return the tasks of each average that has a column and that both systems have."""
+    averages = {}
+    for average, tasks in averaged_tasks(comparison.entries).items():
+        members = (*candidate.members, *baseline.members)
+        is_in_both = all(average in entry.scores for entry, _ in members)
+        if average in comparison.measures and is_in_both and len(tasks) > 1:
+            averages[average] = tasks
+    return averages
+
+
+def _by_average(
+    shared: Mapping[str, Any], averages: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, Any]]:
     """Return the tasks in groups, each under the name of the average over its tasks.
 
-    The groups of ``AVERAGES`` come last, dev sets before test sets. A task outside of them, such as
-    a file of the user, is a group by itself, under its own name; but if no task is in one of them,
-    all tasks form one group, called ``own_average``.
+    A task outside of all averages, such as a file of the user, is a group by itself, under its own
+    name; so is a task of an average that lacks another of its tasks. Averages come last, and the
+    test sets after other splits.
     """
-    own = dict(shared)  # in the end, the tasks outside of ``AVERAGES``
-    groups: dict[str, dict[str, Any]] = {}
-    for average, tasks in AVERAGES.items():
-        group = {name: own.pop(name) for name in shared if name in tasks}
-        if group:
-            groups[average] = group
-    if not groups:
-        return {own_average: own}
-    return {name: {name: task} for name, task in own.items()} | dict(reversed(groups.items()))
+    whole = {name: tasks for name, tasks in averages.items() if shared.keys() >= set(tasks)}
+    averaged = set(chain.from_iterable(whole.values()))
+    groups = {name: {name: task} for name, task in shared.items() if name not in averaged}
+    for average, tasks in reversed(whole.items()):
+        groups[average] = {name: shared[name] for name in tasks}
+    return groups
 
 
 def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
@@ -310,21 +327,24 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each candidate and suite, on its last test.
+    """Return a sentence for each candidate and suite, on its last test of an average.
 
-    That is the test of the mean over the tasks, or of a single task if the mean was not tested.
+    Without such a test, there is a sentence for each task.
     """
-    # Of the tests with the same key, the dictionary keeps the last.
-    last_tests = {(test.suite, test.candidate): test for test in tests}
+    by_system: dict[tuple[str, str], list[TaskTest]] = {}
+    for test in tests:
+        by_system.setdefault((test.suite, test.candidate), []).append(test)
     count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
-    for test in last_tests.values():
-        p_value = test.p_corrected
-        if p_value is None:
-            p_value = test.test.p_decisive
-        verdict = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
-        basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
-        sentences.append(f"{test.candidate}: {verdict} ({basis})")
+    for tests_of_system in by_system.values():
+        on_average = [test for test in tests_of_system if is_average(test.measure)]
+        for test in on_average[-1:] or tests_of_system:
+            p_value = test.p_corrected
+            if p_value is None:
+                p_value = test.test.p_decisive
+            verdict = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
+            basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
+            sentences.append(f"{test.candidate}: {verdict} ({basis})")
     return sentences
 
 
