@@ -356,6 +356,33 @@ def test_tests_are_of_the_chosen_columns(tmp_path):
         assert [test.measure for test in found] == measures
 
 
+def test_a_score_that_cannot_be_tested_is_named_and_its_average_is_not_tested(tmp_path):
+    names = ("STS12", "STS13", "STS14", "STS15")
+    pairs = {name: {"one": SubsetPairs(GOLD, NEAR)} for name in names}
+    write_pair_scores(tmp_path / "base", pairs)
+    pairs["STS13"] = {"one": SubsetPairs(GOLD + 1, NEAR)}
+    del pairs["STS14"]
+    write_pair_scores(tmp_path / "new", pairs)
+    entries = []
+    for name in ("base", "new"):
+        scores = dict.fromkeys((*names[:3], "average"), 0.5)
+        if name == "base":
+            scores["STS15"] = 0.5  # a dash in the table of the other
+        saved = (SavedExamples(tmp_path / name),)
+        entries.append(entry(name, scores=scores, pair_scores=saved))
+    progress = SilentProgress()
+    comparison = join(
+        entries, reference=entries[0], measures=("STS12", "STS13", "STS14", "average")
+    )
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert [test.measure for test in found] == ["STS12"]
+    assert progress.warnings == [
+        "STS13 has other examples in new than in base: not tested",
+        "STS14 has no saved scores in new: not tested",
+        "Avg. of new is over STS13, STS14 as well: not tested",
+    ]
+
+
 def test_a_verdict_is_on_the_average_or_else_on_each_task(tmp_path):
     files = ("", "STS12", "STS13", "mine")
 

@@ -163,8 +163,8 @@ def _tests_of(
 ) -> list[TaskTest]:
     """Return the tests of a candidate on the columns of the comparison: tasks and their averages.
 
-    An average is tested over the tasks of its column, or not at all. Warn if the two systems share
-    no task.
+    An average is tested over the tasks of its column, or not at all. Warn of each score that both
+    systems have and that cannot be tested.
     """
     ordered, has_same_seeds = candidate.in_order_of(baseline)
     candidate_examples = suite.examples_of_seeds(ordered)
@@ -181,6 +181,18 @@ def _tests_of(
             f"{candidate.label} and {baseline.label} have no saved scores of the same examples: "
             "not tested"
         )
+        return []
+    # The scores of both systems whose examples they do not share.
+    scored = _common_scores(candidate, baseline) & saved.union(*averages.values())
+    for name in in_order((scored & wanted) - shared.keys()):
+        lacking = []
+        for system, seeds in ((candidate, candidate_examples), (baseline, baseline_examples)):
+            if any(name not in seed for seed in seeds):
+                lacking.append(system.label)
+        reason = f"has other examples in {candidate.label} than in {baseline.label}"
+        if lacking:
+            reason = f"has no saved scores in {' and '.join(lacking)}"
+        progress.warn(f"{label(name)} {reason}: not tested")
     baseline_entry, _ = baseline.members[0]
     if suite.name == "sts":
         # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
@@ -191,8 +203,13 @@ def _tests_of(
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
             )
-    if not shared:
-        return []
+    for average, tasks in averages.items():
+        untested = [label(name) for name in tasks if name not in shared]
+        if untested:
+            progress.warn(
+                f"{label(average)} of {candidate.label} is over {', '.join(untested)} as well: "
+                "not tested"
+            )
 
     tests: dict[str, PairedTest] = {}
     for average, tasks in _by_average(shared, averages).items():
@@ -214,13 +231,16 @@ def _tested_averages(
     candidate: System, baseline: System, comparison: Comparison
 ) -> dict[str, list[str]]:
     """Return the tasks of each average that has a column and that both systems have."""
-    averages = {}
-    for average, tasks in averaged_tasks(comparison.entries).items():
-        members = (*candidate.members, *baseline.members)
-        is_in_both = all(average in entry.scores for entry, _ in members)
-        if average in comparison.measures and is_in_both and len(tasks) > 1:
-            averages[average] = tasks
-    return averages
+    available = _common_scores(candidate, baseline).intersection(comparison.measures)
+    averages = averaged_tasks(comparison.entries).items()
+    return {name: tasks for name, tasks in averages if name in available and len(tasks) > 1}
+
+
+def _common_scores(candidate: System, baseline: System) -> set[str]:
+    """Return the measures of which all seeds of both systems have a score."""
+    return set.intersection(
+        *(set(entry.scores) for entry, _ in (*candidate.members, *baseline.members))
+    )
 
 
 def _by_average(
