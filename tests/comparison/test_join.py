@@ -173,13 +173,13 @@ def test_nothing_in_common_says_what_each_has() -> None:
 def test_unlike_settings_say_what_differs(settings: dict[str, str], expected: str) -> None:
     same = {"aggregation": "all", "metric": "spearman", "pooler": "cls", "split": "test"}
     a, b = entry("a", settings=same), entry("b", settings=same | settings)
-    assert setting_mismatches([a, b], ["STS12"]) == [f"unlike settings: {expected}"]
-    assert setting_mismatches([a, a], ["STS12"]) == []
+    assert [*setting_mismatches([a, b], ["STS12"]).values()] == [f"unlike settings: {expected}"]
+    assert setting_mismatches([a, a], ["STS12"]) == {}
 
 
 def test_aggregation_does_not_matter_for_single_test_sets() -> None:
     a, b = entry("a", settings={"aggregation": "all"}), entry("b", settings={"aggregation": "mean"})
-    assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == []
+    assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,10 @@ def test_a_setting_counts_only_beside_a_measure_that_it_moves(
 ) -> None:
     entries = [entry(value, settings={key: value, "model": value}) for value in "aba"]
     entries[2:] = [entry("without"), entry("mean", kind=EntryKind.MEAN, settings={key: "a"})]
-    assert setting_mismatches(entries, [moved]) == [f"unlike settings: {key} is a in a; b in b"]
-    assert other is None or setting_mismatches(entries, [other]) == []
+    assert setting_mismatches(entries, [moved]) == {
+        key: f"unlike settings: {key} is a in a; b in b"
+    }
+    assert other is None or setting_mismatches(entries, [other]) == {}
 
 
 def test_settings_of_published_rows_that_are_not_the_reference_do_not_count() -> None:

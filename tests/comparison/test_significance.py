@@ -383,6 +383,30 @@ def test_a_score_that_cannot_be_tested_is_named_and_its_average_is_not_tested(tm
     ]
 
 
+@pytest.mark.parametrize(
+    ("task", "setting", "values", "is_tested"),
+    [
+        ("STS12", "metric", ("spearman", "pearson"), False),
+        ("STS12", "aggregation", ("all", "mean"), False),
+        ("STSBenchmark", "aggregation", ("all", "mean"), True),  # one set, whatever the aggregation
+        ("STS12", "pooler", ("cls", "avg"), True),
+    ],
+)
+def test_scores_of_unlike_settings_are_not_tested(tmp_path, task, setting, values, is_tested):
+    entries = []
+    for name, value in zip(("base", "new"), values, strict=True):
+        write_pair_scores(tmp_path / name, {task: {"one": SubsetPairs(GOLD, NEAR)}})
+        saved = (SavedExamples(tmp_path / name),)
+        settings = {setting: value}
+        entries.append(entry(name, scores={task: 0.5}, settings=settings, pair_scores=saved))
+    progress = SilentProgress()
+    comparison = join(entries, reference=entries[0])
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert len(found) == is_tested
+    reason = f"new and base have unlike settings ({setting}): not tested"
+    assert progress.warnings == ([] if is_tested else [reason])
+
+
 def test_a_verdict_is_on_the_average_or_else_on_each_task(tmp_path):
     files = ("", "STS12", "STS13", "mine")
 

@@ -470,7 +470,7 @@ def join(
         entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference
     ]
     unlike_data = data_mismatches(levelled, columns)
-    warnings += unlike_data + setting_mismatches(judged, columns)
+    warnings += [*unlike_data, *setting_mismatches(judged, columns).values()]
 
     # A front needs two systems, and two measures unless the user chose them.
     front_over = tuple(pareto_measures)
@@ -511,7 +511,7 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.label not in members]
 
 
-def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
+def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> dict[str, str]:
     """Return a remark for each setting that differs between entries and affects the measures.
 
     The model may differ, since it is what is compared.
@@ -526,13 +526,13 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
             labels_by_value.setdefault(key, {}).setdefault(value, []).append(entry.label)
     labels_by_value.pop("model", None)
 
-    remarks = []
+    remarks = {}
     for key, labels_of in labels_by_value.items():
         if key in _AFFECTED_MEASURES and _AFFECTED_MEASURES[key].isdisjoint(measures):
             continue
         if len(labels_of) > 1:
             values = [f"{value} in {', '.join(labels)}" for value, labels in labels_of.items()]
-            remarks.append(f"unlike settings: {key} is {'; '.join(values)}")
+            remarks[key] = f"unlike settings: {key} is {'; '.join(values)}"
     return remarks
 
 

@@ -9,7 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from simcse_cli.comparison.entries import Entry, read_saved
-from simcse_cli.comparison.join import Comparison, System, averaged_tasks
+from simcse_cli.comparison.join import (
+    Comparison,
+    System,
+    averaged_tasks,
+    setting_mismatches,
+)
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
@@ -164,8 +169,16 @@ def _tests_of(
     """Return the tests of a candidate on the columns of the comparison: tasks and their averages.
 
     An average is tested over the tasks of its column, or not at all. Warn of each score that both
-    systems have and that cannot be tested.
+    systems have and that cannot be tested. There is no test if their scores are of unlike settings.
     """
+    if suite.name == "sts" and (
+        unlike := _unlike_scoring(candidate, baseline, comparison.measures)
+    ):
+        progress.warn(
+            f"{candidate.label} and {baseline.label} have unlike settings ({', '.join(unlike)}): "
+            "not tested"
+        )
+        return []
     ordered, has_same_seeds = candidate.in_order_of(baseline)
     candidate_examples = suite.examples_of_seeds(ordered)
     saved = set(chain(*candidate_examples, *baseline_examples))
@@ -264,6 +277,13 @@ def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
     """Return how the STS tasks of an entry are scored."""
     metric = entry.settings.get("metric", Metric.SPEARMAN)
     return Metric(metric), Aggregation(entry.settings.get("aggregation", Aggregation.ALL))
+
+
+def _unlike_scoring(candidate: System, baseline: System, measures: Sequence[str]) -> list[str]:
+    """Return the settings of two systems that give their STS scores another meaning."""
+    entries = [entry for entry, _ in (*candidate.members, *baseline.members)]
+    mismatches = setting_mismatches(entries, measures)
+    return [key for key in ("metric", "aggregation") if key in mismatches]
 
 
 def _tasks_without_score(
