@@ -43,13 +43,13 @@ def test_parts_of_one_suite_have_the_average_over_all_their_tasks() -> None:
     assert len(merge_parts([first, alone])) == len(merge_parts([alone, alone])) == 2
 
 
-def test_undefined_scores_of_a_result_are_kept_by_name(tmp_path: Path) -> None:
+def test_missing_scores_of_a_result_are_kept_by_name(tmp_path: Path) -> None:
     path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7, "STS13": 0.5, "STS14": None})
     result = json.loads(path.read_text())
     result["tasks"]["STS13"] |= {"score": None, "spearman": {"all": None}}
     path.write_text(json.dumps(result))
     (found,) = load_entries(str(path))
-    assert found.undefined == ("STS13",)  # STS14 was not scored at all
+    assert found.unscored == ("STS13", "STS14")  # undefined, and without data
 
 
 TIMED = {"seconds": 3.0, "sentences_per_second": 4.0}

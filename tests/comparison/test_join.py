@@ -145,11 +145,13 @@ def test_entries_without_a_column_say_what_they_have(scores, measures, message, 
 
 
 @pytest.mark.parametrize("has_reference", [False, True])
-def test_scores_that_are_all_undefined_are_said_to_be(has_reference: bool) -> None:
-    a, b = (entry(name, scores={"seconds": 2.0}, undefined=("STS12", "STS13")) for name in "ab")
-    with pytest.raises(ConfigError, match=r"b has seconds \(undefined: STS12, STS13\)") as caught:
+def test_scores_that_are_all_missing_are_said_to_be(has_reference: bool) -> None:
+    a, b = (entry(name, scores={"seconds": 2.0}, unscored=("STS12", "STS13")) for name in "ab")
+    with pytest.raises(
+        ConfigError, match=r"b has seconds \(without a score: STS12, STS13\)"
+    ) as caught:
         join([a, b], reference=a if has_reference else None)
-    assert "warns of each undefined score" in str(caught.value.hint)
+    assert "names each task without a score" in str(caught.value.hint)
 
 
 def test_nothing_in_common_says_what_each_has() -> None:
@@ -415,6 +417,42 @@ def test_only_scores_that_both_have_are_checked() -> None:
     assert alone.differences(ours) == {}
     with pytest.raises(ConfigError, match="--check needs one reference"):
         alone.check(0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "measures", "missing"),
+    [
+        ({}, [], []),  # never scored on STS13
+        ({}, ["STS12", "STS13"], ["STS13"]),
+        ({"unscored": ("STS13", "STS14")}, [], ["STS13"]),  # the reference has no STS14
+        ({"unscored": ("STS13",)}, ["STS12"], []),
+        ({"variant": "wmean"}, ["STS12", "STS13"], []),
+    ],
+)
+def test_a_missing_score_fails_the_check_if_it_was_named_or_its_result_lists_it(
+    fields, measures, missing
+) -> None:
+    base = entry("base", scores={"STS12": 0.5, "STS13": 0.5})
+    ours = entry("ours", scores={"STS12": 0.5}, **fields)
+    comparison = join([base, ours], reference=base, measures=measures)
+    check = comparison.check(0.6, are_required=bool(measures))
+    assert [found["measure"] for found in check.outside] == missing
+    assert check.n_checked == 1 + len(missing)
+    if missing:
+        with pytest.raises(ToleranceError) as raised:
+            check.verdict()
+        assert raised.value.message == (
+            "1 of 2 scores are missing or more than 60 points off base: "
+            "ours STS13 missing, not 50.00"
+        )
+
+
+def test_a_score_that_a_result_lists_without_a_value_has_a_column_beside_a_published_row() -> None:
+    row = published("simcse.5", "SBERT-base")
+    ours = entry("ours", scores={"STS12": 0.7}, unscored=("STS13",))
+    comparison = join([row, ours], reference=row)
+    assert comparison.measures == ("STS12", "STS13")
+    assert [found["measure"] for found in comparison.check(1.0).outside] == ["STS13"]
 
 
 def test_the_file_of_the_reference_comes_first() -> None:

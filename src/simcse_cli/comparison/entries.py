@@ -33,6 +33,7 @@ from simcse_cli.results.columns import (
     TIMES,
     TRANSFER_AVERAGE,
     is_average,
+    is_score,
 )
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
@@ -140,7 +141,7 @@ class Entry:
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
-        undefined: measures that were computed and have no score.
+        unscored: measures that a result lists without a score: undefined, or without data.
         variant: name of the result file if it is of a run, but under other evaluation settings than
             the scores in the entry of the run.
     """
@@ -162,7 +163,7 @@ class Entry:
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
     folder: str = ""
-    undefined: tuple[str, ...] = ()
+    unscored: tuple[str, ...] = ()
     variant: str = ""
 
 
@@ -204,7 +205,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         remarks=a.remarks + b.remarks,
         chosen_on=a.chosen_on + b.chosen_on,
         folder=a.folder or b.folder,
-        undefined=a.undefined + b.undefined,
+        unscored=a.unscored + b.unscored,
     )
     fields = {name: dict(getattr(joined, name)) for name in ("scores", "intervals", "data")}
     for average, tasks in AVERAGES.items():
@@ -609,9 +610,10 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         settings["transfer protocol"] = (
             f"{recorded.get('protocol')}, probe {recorded.get('probe', 'senteval')}"
         )
-    scores = {name: score for name, score in _suite_scores(result).items() if score is not None}
+    suite_scores = _suite_scores(result)
+    scores = {name: score for name, score in suite_scores.items() if score is not None}
+    unscored = [name for name in suite_scores if name not in scores and is_score(name)]
     suffix = _split_suffix(result)
-    undefined = [name for name, task in result.tasks.items() if task and task.score is None]
     intervals = {}
     for name, ends in result.intervals().items():
         if name + suffix in scores and {"low", "high"} <= ends.keys():
@@ -641,7 +643,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         data={name: data for name, data in _data_by_measure(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,
-        undefined=tuple(name + suffix for name in undefined),
+        unscored=tuple(unscored),
     )
 
 

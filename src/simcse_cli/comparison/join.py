@@ -55,8 +55,9 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference, within a tolerance (a fraction).
 
-    ``outside`` holds a mapping for each score that is further off. The keys are the ``label`` of
-    the entry, the ``measure``, the ``score``, and ``expected``, the score of the reference.
+    ``outside`` holds a mapping for each score that is further off, or missing. The keys are the
+    ``label`` of the entry, the ``measure``, the ``score`` (None if it is missing), and
+    ``expected``, the score of the reference.
     """
 
     reference: str
@@ -74,17 +75,20 @@ class ToleranceCheck:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = []
         for failed in self.outside[:_N_SHOWN_OUTSIDE]:
-            shown.append(
-                f"{failed['label']} {label(failed['measure'])} {100 * failed['score']:.2f}, not "
-                f"{100 * failed['expected']:.2f}"
-            )
+            score = "missing" if failed["score"] is None else f"{100 * failed['score']:.2f}"
+            expected = f"{100 * failed['expected']:.2f}"
+            shown.append(f"{failed['label']} {label(failed['measure'])} {score}, not {expected}")
         n_more = len(self.outside) - _N_SHOWN_OUTSIDE
         if n_more > 0:
             shown.append(f"and {n_more} more")
+        what = f"more than {points} off {self.reference}"
+        hint = "see what differs in the warnings above, or allow more with --tolerance"
+        if any(failed["score"] is None for failed in self.outside):
+            what = f"missing or {what}"
+            hint = "`simcse eval sts --model MODEL` names each task without a score, and says why"
         raise ToleranceError(
-            f"{len(self.outside)} of {self.n_checked} scores are more than {points} off "
-            f"{self.reference}: {'; '.join(shown)}",
-            hint="see what differs in the warnings above, or allow more with --tolerance",
+            f"{len(self.outside)} of {self.n_checked} scores are {what}: {'; '.join(shown)}",
+            hint=hint,
         )
 
 
@@ -159,10 +163,12 @@ class Comparison:
                 gaps[name] = entry.scores[name] - expected[name]
         return gaps
 
-    def check(self, tolerance: float) -> ToleranceCheck:
+    def check(self, tolerance: float, *, are_required: bool = False) -> ToleranceCheck:
         """Compare the scores of the user's systems with the reference, within a tolerance.
 
-        The mean of a system stands for its members. Published rows are not checked.
+        The mean of a system stands for its members. Published rows are not checked. A score of the
+        reference that a system lacks fails the check if the columns ``are_required``, or if the
+        result of the system lists it without a score.
         """
         if self.reference is None:
             raise ConfigError(
@@ -171,25 +177,31 @@ class Comparison:
             )
         outside = []
         n_checked = 0
+        n_shared = 0
         for entry in without_members(self.entries):
             if entry.kind is EntryKind.PUBLISHED or entry is self.reference:
                 continue
-            for name, gap in self.differences(entry).items():
-                if not is_score(name):
+            n_shared += sum(map(is_score, self.differences(entry)))
+            for name in filter(is_score, self.measures):
+                expected = self.reference.scores.get(name)
+                score = entry.scores.get(name)
+                # A result of other settings in a run need not have what the run itself has.
+                is_required = are_required and not entry.variant
+                has_to_be_there = is_required or name in entry.unscored
+                if expected is None or (score is None and not has_to_be_there):
                     continue
                 n_checked += 1
                 # The small number lets a gap of just the tolerance pass despite rounding errors.
-                if abs(gap) > tolerance + 1e-12:
-                    score = entry.scores[name]
+                if score is None or abs(score - expected) > tolerance + 1e-12:
                     outside.append(
                         {
                             "label": entry.label,
                             "measure": name,
                             "score": score,
-                            "expected": score - gap,
+                            "expected": expected,
                         }
                     )
-        if not n_checked:
+        if not n_shared:
             raise ConfigError(
                 f"--check: no other entry has a score that {self.reference.label} has",
                 hint="score the same tasks and split: `simcse eval sts --model RUN --split test`",
@@ -421,7 +433,8 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
         deviations=deviations,
         data=_shared_items([member.data for member in members]),
         members=tuple(member.label for member in members),
-        undefined=tuple(dict.fromkeys(name for member in members for name in member.undefined)),
+        unscored=tuple(dict.fromkeys(name for member in members for name in member.unscored)),
+        variant=first.variant,
     )
 
 
@@ -447,9 +460,9 @@ def join(
     they are fewer than two, there is no average.
 
     The columns are ``measures``. If none are named and the reference is a published row, the
-    columns are those of its measures that another entry has as well. Otherwise they are all
-    measures except times, the dev accuracies of single transfer tasks and the average of the STS
-    dev sets.
+    columns are those of its measures that another entry has or lists without a score. Otherwise
+    they are all measures except times, the dev accuracies of single transfer tasks and the average
+    of the STS dev sets.
 
     The Pareto front is over ``pareto_measures``. If none are named, it is over the averages and the
     geometry among the columns, if these are two or more.
@@ -497,7 +510,8 @@ def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[st
     if reference is None or reference.kind is not EntryKind.PUBLISHED:
         return in_order(measures_of(entries) - _HIDDEN_MEASURES)
     compared = [entry for entry in entries if entry is not reference]
-    return in_order(measures_of(compared) & reference.scores.keys())
+    listed = measures_of(compared).union(*(entry.unscored for entry in compared))
+    return in_order(listed & reference.scores.keys())
 
 
 def measures_of(entries: Iterable[Entry]) -> set[str]:
@@ -712,19 +726,19 @@ def _require_common(
     others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     if not compared:
         others_have = "there is one entry only"
-    all_undefined = any(entry.undefined for entry in compared) and not any(map(is_score, measures))
-    why_undefined = "`simcse eval sts --model MODEL` warns of each undefined score, and says why"
+    all_unscored = any(entry.unscored for entry in compared) and not any(map(is_score, measures))
+    why_unscored = "`simcse eval sts --model MODEL` names each task without a score, and says why"
     if reference is not None:
         hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
-        if all_undefined:
-            hint = why_undefined
+        if all_unscored:
+            hint = why_unscored
         raise ConfigError(
             f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
             hint=hint,
         )
     hint = "score the run first: simcse eval sts --model RUN"
-    if all_undefined:
-        hint = why_undefined
+    if all_unscored:
+        hint = why_unscored
     elif measures:
         hint = "choose among the measures named with --measures"
     raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {others_have}", hint=hint)
@@ -732,7 +746,7 @@ def _require_common(
 
 def _measure_names(entry: Entry) -> str:
     scores = ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
-    if entry.undefined:
-        names = ", ".join(label(name) for name in in_order(set(entry.undefined)))
-        return f"{scores} (undefined: {names})"
+    unscored = set(entry.unscored).difference(entry.scores)
+    if unscored:
+        return f"{scores} (without a score: {', '.join(map(label, in_order(unscored)))})"
     return scores
