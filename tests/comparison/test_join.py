@@ -154,6 +154,15 @@ def test_scores_that_are_all_missing_are_said_to_be(has_reference: bool) -> None
     assert "names each task without a score" in str(caught.value.hint)
 
 
+def test_a_measure_of_the_reference_alone_is_said_to_be_so() -> None:
+    base = entry("base", scores={"STS12": 0.5, "STS13": 0.5, "STSBenchmark-dev": 0.5, "seconds": 1})
+    ours = entry("ours", scores={"STS12": 0.5, "STSBenchmark-dev": 0.5, "MR": 0.5, "seconds": 1})
+    with pytest.raises(ConfigError) as caught:
+        join([base, ours], reference=base, measures=["STS13"])
+    assert caught.value.message.startswith("only base has STS13: base has STS12, STS13,")
+    assert str(caught.value.hint).endswith("--measures 'STS12,STS-B dev'")
+
+
 def test_nothing_in_common_says_what_each_has() -> None:
     row = published("simcse.5", "SBERT-base")
     with pytest.raises(

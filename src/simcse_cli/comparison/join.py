@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress, takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -730,11 +731,18 @@ def _require_common(
     why_unscored = "`simcse eval sts --model MODEL` names each task without a score, and says why"
     if reference is not None:
         hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
+        found = "nothing to compare"
+        alone = [label(name) for name in columns if name in reference.scores]
+        common = in_order((measures & reference.scores.keys()).difference(TIMES))
         if all_unscored:
             hint = why_unscored
+        elif common:
+            if alone:
+                found = f"only {reference.label} has {', '.join(alone)}"
+            names = quote(",".join(map(label, common)))
+            hint = f"choose among what others have as well: --measures {names}"
         raise ConfigError(
-            f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
-            hint=hint,
+            f"{found}: {reference.label} has {_measure_names(reference)}; {others_have}", hint=hint
         )
     hint = "score the run first: simcse eval sts --model RUN"
     if all_unscored:
