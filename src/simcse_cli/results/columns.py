@@ -124,7 +124,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     by_name = _by_name(available)
     measure = by_name.get(_squeeze(name))
     if measure is None:
-        hint = _nearest(name, by_name) or f"there are {', '.join(by_name.values())}"
+        hint = _nearest(name, by_name) or f"there are {', '.join(dict.fromkeys(by_name.values()))}"
         raise ConfigError(f"no measure {name!r} in this comparison", hint=hint)
     return measure
 
