@@ -207,7 +207,9 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         folder=a.folder or b.folder,
         unscored=a.unscored + b.unscored,
     )
-    fields = {name: dict(getattr(joined, name)) for name in ("scores", "intervals", "data")}
+    fields: dict[str, Any] = {}
+    for name in ("scores", "intervals", "data"):
+        fields[name] = dict(getattr(joined, name))
     for average, tasks in AVERAGES.items():
         present = [task for task in tasks if task in joined.scores]
         # An average stays if one part has all of its tasks, or if it was given without them.

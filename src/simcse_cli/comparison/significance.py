@@ -216,8 +216,8 @@ def _tests_of(
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
             )
-    for average, tasks in averages.items():
-        untested = [label(name) for name in tasks if name not in shared]
+    for average, averaged in averages.items():
+        untested = [label(name) for name in averaged if name not in shared]
         if untested:
             progress.warn(
                 f"{label(average)} of {candidate.label} is over {', '.join(untested)} as well: "
