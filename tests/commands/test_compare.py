@@ -116,6 +116,15 @@ def test_check_of_chosen_measures(invoke, result: Path) -> None:
     assert payload(outcome)["measures"] == ["STSBenchmark", "average"]
 
 
+def test_check_fails_without_a_score_of_a_named_measure(invoke, tmp_path: Path) -> None:
+    base = write_sts_result(tmp_path / "base.json", {"STS12": 0.6, "STS13": 0.7})
+    ours = write_sts_result(tmp_path / "ours.json", {"STS12": 0.6})
+    assert invoke("compare", base, ours, "--check").exit_code == 0
+    outcome = invoke("compare", base, ours, "--check", "--measures", "STS12,STS13")
+    assert outcome.exit_code == 3
+    assert "ours STS13 missing, not 70.00" in outcome.stderr
+
+
 def test_check_without_reference_is_refused(invoke, result: Path) -> None:
     outcome = invoke("compare", result, "--check")
     assert outcome.exit_code == 1

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from comparison.cases import entry, write_run, write_sts_result
-from simcse_cli.comparison.entries import Entry, EntryKind, load_entries
+from simcse_cli.comparison.entries import Entry, EntryKind, ScoredData, load_entries
 from simcse_cli.comparison.join import add_means, merge_parts
+from simcse_cli.results.result import PUBLISHED
 
 
 def test_parts_of_one_label_are_joined() -> None:
@@ -18,13 +19,37 @@ def test_parts_of_one_label_are_joined() -> None:
     assert joined.scores == {"STS12": 0.7, "MR": 0.8, "seconds": 4.0}
 
 
-def test_undefined_scores_of_a_result_are_kept_by_name(tmp_path: Path) -> None:
+def test_parts_of_one_suite_have_the_average_over_all_their_tasks() -> None:
+    data = {"average": ScoredData("other words")}
+    first = entry("ours", scores={"STS12": 0.7, "STS13": 0.5, "average": 0.6}, data=data)
+    data = {"average": ScoredData(PUBLISHED)}
+    second = entry(
+        "ours",
+        scores={"STSBenchmark": 0.9, "average": 0.9},
+        data=data,
+        intervals={"average": (0.8, 1.0)},
+    )
+    (joined,) = merge_parts([first, second])
+    assert joined.scores == {
+        "STS12": 0.7,
+        "STS13": 0.5,
+        "STSBenchmark": 0.9,
+        "average": pytest.approx(0.7),
+    }
+    assert joined.intervals == {}
+    assert joined.data == first.data
+    # An average whose tasks are not known is a score of its own, as in two sweeps.
+    alone = entry("ours", scores={"average": 0.8})
+    assert len(merge_parts([first, alone])) == len(merge_parts([alone, alone])) == 2
+
+
+def test_missing_scores_of_a_result_are_kept_by_name(tmp_path: Path) -> None:
     path = write_sts_result(tmp_path / "a.json", {"STS12": 0.7, "STS13": 0.5, "STS14": None})
     result = json.loads(path.read_text())
     result["tasks"]["STS13"] |= {"score": None, "spearman": {"all": None}}
     path.write_text(json.dumps(result))
     (found,) = load_entries(str(path))
-    assert found.undefined == ("STS13",)  # STS14 was not scored at all
+    assert found.unscored == ("STS13", "STS14")  # undefined, and without data
 
 
 TIMED = {"seconds": 3.0, "sentences_per_second": 4.0}

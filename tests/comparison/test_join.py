@@ -145,11 +145,22 @@ def test_entries_without_a_column_say_what_they_have(scores, measures, message, 
 
 
 @pytest.mark.parametrize("has_reference", [False, True])
-def test_scores_that_are_all_undefined_are_said_to_be(has_reference: bool) -> None:
-    a, b = (entry(name, scores={"seconds": 2.0}, undefined=("STS12", "STS13")) for name in "ab")
-    with pytest.raises(ConfigError, match=r"b has seconds \(undefined: STS12, STS13\)") as caught:
+def test_scores_that_are_all_missing_are_said_to_be(has_reference: bool) -> None:
+    a, b = (entry(name, scores={"seconds": 2.0}, unscored=("STS12", "STS13")) for name in "ab")
+    with pytest.raises(
+        ConfigError, match=r"b has seconds \(without a score: STS12, STS13\)"
+    ) as caught:
         join([a, b], reference=a if has_reference else None)
-    assert "warns of each undefined score" in str(caught.value.hint)
+    assert "names each task without a score" in str(caught.value.hint)
+
+
+def test_a_measure_of_the_reference_alone_is_said_to_be_so() -> None:
+    base = entry("base", scores={"STS12": 0.5, "STS13": 0.5, "STSBenchmark-dev": 0.5, "seconds": 1})
+    ours = entry("ours", scores={"STS12": 0.5, "STSBenchmark-dev": 0.5, "MR": 0.5, "seconds": 1})
+    with pytest.raises(ConfigError) as caught:
+        join([base, ours], reference=base, measures=["STS13"])
+    assert caught.value.message.startswith("only base has STS13: base has STS12, STS13,")
+    assert str(caught.value.hint).endswith("--measures 'STS12,STS-B dev'")
 
 
 def test_nothing_in_common_says_what_each_has() -> None:
@@ -173,13 +184,13 @@ def test_nothing_in_common_says_what_each_has() -> None:
 def test_unlike_settings_say_what_differs(settings: dict[str, str], expected: str) -> None:
     same = {"aggregation": "all", "metric": "spearman", "pooler": "cls", "split": "test"}
     a, b = entry("a", settings=same), entry("b", settings=same | settings)
-    assert setting_mismatches([a, b], ["STS12"]) == [f"unlike settings: {expected}"]
-    assert setting_mismatches([a, a], ["STS12"]) == []
+    assert [*setting_mismatches([a, b], ["STS12"]).values()] == [f"unlike settings: {expected}"]
+    assert setting_mismatches([a, a], ["STS12"]) == {}
 
 
 def test_aggregation_does_not_matter_for_single_test_sets() -> None:
     a, b = entry("a", settings={"aggregation": "all"}), entry("b", settings={"aggregation": "mean"})
-    assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == []
+    assert setting_mismatches([a, b], ["STSBenchmark", "SICKRelatedness"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +209,10 @@ def test_a_setting_counts_only_beside_a_measure_that_it_moves(
 ) -> None:
     entries = [entry(value, settings={key: value, "model": value}) for value in "aba"]
     entries[2:] = [entry("without"), entry("mean", kind=EntryKind.MEAN, settings={key: "a"})]
-    assert setting_mismatches(entries, [moved]) == [f"unlike settings: {key} is a in a; b in b"]
-    assert other is None or setting_mismatches(entries, [other]) == []
+    assert setting_mismatches(entries, [moved]) == {
+        key: f"unlike settings: {key} is a in a; b in b"
+    }
+    assert other is None or setting_mismatches(entries, [other]) == {}
 
 
 def test_settings_of_published_rows_that_are_not_the_reference_do_not_count() -> None:
@@ -413,6 +426,42 @@ def test_only_scores_that_both_have_are_checked() -> None:
     assert alone.differences(ours) == {}
     with pytest.raises(ConfigError, match="--check needs one reference"):
         alone.check(0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "measures", "missing"),
+    [
+        ({}, [], []),  # never scored on STS13
+        ({}, ["STS12", "STS13"], ["STS13"]),
+        ({"unscored": ("STS13", "STS14")}, [], ["STS13"]),  # the reference has no STS14
+        ({"unscored": ("STS13",)}, ["STS12"], []),
+        ({"variant": "wmean"}, ["STS12", "STS13"], []),
+    ],
+)
+def test_a_missing_score_fails_the_check_if_it_was_named_or_its_result_lists_it(
+    fields, measures, missing
+) -> None:
+    base = entry("base", scores={"STS12": 0.5, "STS13": 0.5})
+    ours = entry("ours", scores={"STS12": 0.5}, **fields)
+    comparison = join([base, ours], reference=base, measures=measures)
+    check = comparison.check(0.6, are_required=bool(measures))
+    assert [found["measure"] for found in check.outside] == missing
+    assert check.n_checked == 1 + len(missing)
+    if missing:
+        with pytest.raises(ToleranceError) as raised:
+            check.verdict()
+        assert raised.value.message == (
+            "1 of 2 scores are missing or more than 60 points off base: "
+            "ours STS13 missing, not 50.00"
+        )
+
+
+def test_a_score_that_a_result_lists_without_a_value_has_a_column_beside_a_published_row() -> None:
+    row = published("simcse.5", "SBERT-base")
+    ours = entry("ours", scores={"STS12": 0.7}, unscored=("STS13",))
+    comparison = join([row, ours], reference=row)
+    assert comparison.measures == ("STS12", "STS13")
+    assert [found["measure"] for found in comparison.check(1.0).outside] == ["STS13"]
 
 
 def test_the_file_of_the_reference_comes_first() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 from comparison.cases import entry
 from simcse_cli.comparison import significance
 from simcse_cli.comparison.entries import EntryKind, SavedExamples, read_saved
-from simcse_cli.comparison.join import Comparison, System, add_means
+from simcse_cli.comparison.join import Comparison, System, add_means, join, measures_of
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.comparison.significance import TaskTest, run_tests
 from simcse_cli.progress import SILENT, SilentProgress
@@ -21,7 +21,7 @@ from simcse_cli.results.examples import (
     write_pair_scores,
     write_predictions,
 )
-from simcse_cli.settings.choices import Correction
+from simcse_cli.settings.choices import STS_TASKS, Correction
 
 GOLD = np.array([0.0, 1, 2, 3, 4, 5])
 NEAR, FAR = np.array([0.0, 1, 2, 3, 4, 50]), np.array([1.0, 0, 3, 2, 4, 5])
@@ -36,7 +36,11 @@ def paired(kind: str, baseline: Path, candidate: Path, **settings: str) -> list[
         (entry("base", settings=settings), baseline),
         (entry("new", settings=settings), candidate),
     ]
-    comparison = SimpleNamespace(systems=lambda asked: systems(*saved) if asked == kind else [])
+    comparison = SimpleNamespace(
+        systems=lambda asked: systems(*saved) if asked == kind else [],
+        measures=("STS12", "MR"),
+        entries=(),
+    )
     return run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
 
@@ -102,11 +106,16 @@ def test_both_suites_get_a_table_each_with_the_mean_of_two_tasks(tmp_path):
         tmp_path / "alone.pairs", {"STS13": {"one": SubsetPairs(GOLD, NEAR)}}, force=True
     )
     files = {"pair_scores": "pairs", "predictions": "answers"}
-    names = ("base", "new", "alone")
+    measures = ("STS12", "STS13", "STSBenchmark", "average", "MR", "CR", "transfer-average")
+    tasks = {"base": measures, "new": measures, "alone": ("STS13", *measures[4:])}
+    own = [entry(name, scores=dict.fromkeys(tasks[name], 0.5)) for name in tasks]
+    del own[0].scores["STS13"], own[1].scores["STS13"]
     comparison = SimpleNamespace(
         systems=lambda kind: systems(
-            *((entry(name), tmp_path / f"{name}.{files[kind]}") for name in names)
-        )
+            *((each, tmp_path / f"{each.label}.{files[kind]}") for each in own)
+        ),
+        measures=measures,
+        entries=own,
     )
     progress = SilentProgress()
     found = run_tests(comparison, CompareOptions(resamples=50), progress)
@@ -295,27 +304,121 @@ def test_pairs_that_chose_a_model_are_not_tested(tmp_path):
     assert significance.chosen_notes(Comparison((base,), ("STS12",), base)) == []
 
 
-def test_tasks_of_several_files_are_tested_and_an_average_is_over_its_own_tasks(tmp_path):
-    pairs = {name: {"one": SubsetPairs(GOLD, cosine)} for name, cosine in (("n", NEAR), ("f", FAR))}
+def found_in(folder: Path, *tasks_of_files, measures=None, missing=()) -> list[TaskTest]:
+    """Return the tests of two systems on the columns ``measures``, or else on all columns.
 
-    def tested(*tasks_of_files):
-        entries = []
-        for name in "fn":
-            files = []
-            for number, (suffix, *tasks) in enumerate(tasks_of_files):
-                path = tmp_path / f"{name}{number}"
-                write_pair_scores(path, dict.fromkeys(tasks, pairs[name]), force=True)
-                files.append(SavedExamples(path, suffix))
-            entries.append(entry(name, pair_scores=tuple(files)))
-        comparison = Comparison(tuple(entries), ("STS12",), entries[0])
-        return [
-            test.measure for test in run_tests(comparison, CompareOptions(resamples=50), SILENT)
-        ]
+    Each file is a suffix for the split and the names of its tasks. The second system has no score
+    of the tasks ``missing``.
+    """
+    pairs = {"f": FAR, "n": NEAR}
+    entries = []
+    for name in "fn":
+        files = []
+        scores: dict[str, float] = {}
+        for number, (suffix, *tasks) in enumerate(tasks_of_files):
+            path = folder / f"{name}{number}"
+            saved = {task: {"one": SubsetPairs(GOLD, pairs[name])} for task in tasks}
+            write_pair_scores(path, saved, force=True)
+            files.append(SavedExamples(path, suffix))
+            scores |= dict.fromkeys((task + suffix for task in tasks), 0.5)
+            if not set(tasks).isdisjoint(STS_TASKS):
+                scores["average" + suffix] = 0.5
+        if name == "n":
+            scores = {task: score for task, score in scores.items() if task not in missing}
+        entries.append(entry(name, scores=scores, pair_scores=tuple(files)))
+    columns = measures or [*measures_of(entries)]
+    comparison = join(entries, reference=entries[0], measures=columns)
+    return run_tests(comparison, CompareOptions(resamples=50), SILENT)
 
-    assert tested(("", "mine"), ("", "yours")) == ["mine", "yours", "average"]
-    assert tested(("", "STS12", "mine"), ("", "STS13")) == ["mine", "STS12", "STS13", "average"]
+
+def test_an_average_is_tested_over_the_tasks_of_its_column(tmp_path):
+    def tested(*files, **options):
+        return [test.measure for test in found_in(tmp_path, *files, **options)]
+
     both = ["STS12-dev", "STS13-dev", "average-dev", "STS12", "STS13", "average"]
     assert tested(("", "STS12", "STS13"), ("-dev", "STS12", "STS13")) == both
+    assert tested(("", "STS12", "mine"), ("", "STS13")) == ["mine", "STS12", "STS13", "average"]
+    # Own files are in no average.
+    assert tested(("", "mine"), ("", "yours")) == ["mine", "yours"]
+    # An average of one task, and one that is left out, since the systems share one task only.
+    assert tested(("", "STS12")) == ["STS12"]
+    three = ("", "STS12", "STS13", "STS14")
+    assert tested(three, missing=("STS12", "STS13")) == ["STS12", "STS13", "STS14"]
+    # Over two of three tasks, as a warning says.
+    *_, average = found_in(tmp_path, three, missing=("STS12",))
+    assert (average.measure, average.test.n_pairs) == ("average", 12)
+
+
+def test_tests_are_of_the_chosen_columns(tmp_path):
+    files = ("", "STS12", "STS13", "mine")
+    for measures in (["STS13"], ["average"], ["STS12", "mine"]):
+        found = found_in(tmp_path, files, measures=measures)
+        assert [test.measure for test in found] == measures
+
+
+def test_a_score_that_cannot_be_tested_is_named_and_its_average_is_not_tested(tmp_path):
+    names = ("STS12", "STS13", "STS14", "STS15")
+    pairs = {name: {"one": SubsetPairs(GOLD, NEAR)} for name in names}
+    write_pair_scores(tmp_path / "base", pairs)
+    pairs["STS13"] = {"one": SubsetPairs(GOLD + 1, NEAR)}
+    del pairs["STS14"]
+    write_pair_scores(tmp_path / "new", pairs)
+    entries = []
+    for name in ("base", "new"):
+        scores = dict.fromkeys((*names[:3], "average"), 0.5)
+        if name == "base":
+            scores["STS15"] = 0.5  # a dash in the table of the other
+        saved = (SavedExamples(tmp_path / name),)
+        entries.append(entry(name, scores=scores, pair_scores=saved))
+    progress = SilentProgress()
+    comparison = join(
+        entries, reference=entries[0], measures=("STS12", "STS13", "STS14", "average")
+    )
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert [test.measure for test in found] == ["STS12"]
+    assert progress.warnings == [
+        "STS13 has other examples in new than in base: not tested",
+        "STS14 has no saved scores in new: not tested",
+        "Avg. of new is over STS13, STS14 as well: not tested",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "setting", "values", "is_tested"),
+    [
+        ("STS12", "metric", ("spearman", "pearson"), False),
+        ("STS12", "aggregation", ("all", "mean"), False),
+        ("STSBenchmark", "aggregation", ("all", "mean"), True),  # one set, whatever the aggregation
+        ("STS12", "pooler", ("cls", "avg"), True),
+    ],
+)
+def test_scores_of_unlike_settings_are_not_tested(tmp_path, task, setting, values, is_tested):
+    entries = []
+    for name, value in zip(("base", "new"), values, strict=True):
+        write_pair_scores(tmp_path / name, {task: {"one": SubsetPairs(GOLD, NEAR)}})
+        saved = (SavedExamples(tmp_path / name),)
+        settings = {setting: value}
+        entries.append(entry(name, scores={task: 0.5}, settings=settings, pair_scores=saved))
+    progress = SilentProgress()
+    comparison = join(entries, reference=entries[0])
+    found = run_tests(comparison, CompareOptions(resamples=50), progress)
+    assert len(found) == is_tested
+    reason = f"new and base have unlike settings ({setting}): not tested"
+    assert progress.warnings == ([] if is_tested else [reason])
+
+
+def test_a_verdict_is_on_the_average_or_else_on_each_task(tmp_path):
+    files = ("", "STS12", "STS13", "mine")
+
+    def judged(measures):
+        found = found_in(tmp_path, files, measures=measures)
+        return [text.split("(")[1] for text in significance.verdicts(found, Correction.NONE)]
+
+    (verdict,) = judged(["STS12", "STS13", "average", "mine"])
+    assert verdict.startswith("Avg., p =")
+    first, second = judged(["STS12", "mine"])
+    assert first.startswith("STS12, p =")
+    assert second.startswith("mine, p =")
 
 
 def test_a_task_without_a_score_is_not_tested(tmp_path):
@@ -333,13 +436,15 @@ def test_a_task_without_a_score_is_not_tested(tmp_path):
     progress = SilentProgress()
     saved = [(entry(name), tmp_path / name) for name in ("base", "new")]
     comparison = SimpleNamespace(
-        systems=lambda kind: systems(*saved) if kind == "pair_scores" else []
+        systems=lambda kind: systems(*saved) if kind == "pair_scores" else [],
+        measures=("STS12", "equal", "single", "collapsed"),
+        entries=(),
     )
     (found,) = run_tests(comparison, CompareOptions(resamples=50), progress)
     assert found.measure == "STS12"
     assert progress.warnings == [
         f"{name} has no score in new or base: not tested"
-        for name in ("equal", "single", "collapsed")
+        for name in ("collapsed", "equal", "single")
     ]
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from simcse_cli.errors import ConfigError
 from simcse_cli.results.columns import find_measure, find_tasks, label
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 
@@ -8,6 +9,12 @@ from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS
 def test_sst2_goes_by_the_names_of_the_benchmark_and_of_the_papers(text):
     assert find_tasks(text, TRANSFER_TASKS) == ("SST2",)
     assert find_measure(f"{text}-dev", ["MR", "SST2-dev"]) == "SST2-dev"
+
+
+def test_a_hint_names_each_measure_once():
+    with pytest.raises(ConfigError) as caught:
+        find_measure("xyz", ["STSBenchmark", "average"])
+    assert caught.value.hint == "there are STSBenchmark, average"
 
 
 @pytest.mark.parametrize(

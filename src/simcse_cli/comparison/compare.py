@@ -88,7 +88,9 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     # Scores out of tolerance are an error only after the outcome is shown, so the caller raises it.
     check = None
     if options.check:
-        check = comparison.check(options.tolerance / 100)
+        # A column that was named is to be checked, so its score must not be missing.
+        are_required = options.measures is not None
+        check = comparison.check(options.tolerance / 100, are_required=are_required)
         payload["check"] = check.to_json()
     return Compared(reports, payload, check)
 

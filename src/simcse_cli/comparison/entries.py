@@ -23,6 +23,7 @@ from simcse_cli.files.streams import iter_lines
 from simcse_cli.results import runs
 from simcse_cli.results.columns import (
     AVERAGE,
+    AVERAGES,
     DEV_SUFFIX,
     MLM_MEASURE,
     MTEB_PREFIX,
@@ -32,6 +33,7 @@ from simcse_cli.results.columns import (
     TIMES,
     TRANSFER_AVERAGE,
     is_average,
+    is_score,
 )
 from simcse_cli.results.columns import label as measure_label
 from simcse_cli.results.report import mean_and_deviation
@@ -89,6 +91,10 @@ class ScoredData:
         """Whether ``words`` name data that the toolkit knows, so that no digest is needed."""
         return self.words in (PUBLISHED, DEMO)
 
+    @property
+    def are_published(self) -> bool:
+        return self.words == PUBLISHED
+
     def __str__(self) -> str:
         return self.words if self.sha256 is None else f"{self.words}, SHA-256 {self.sha256[:8]}"
 
@@ -135,7 +141,7 @@ class Entry:
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
-        undefined: measures that were computed and have no score.
+        unscored: measures that a result lists without a score: undefined, or without data.
         variant: name of the result file if it is of a run, but under other evaluation settings than
             the scores in the entry of the run.
     """
@@ -157,7 +163,7 @@ class Entry:
     remarks: tuple[str, ...] = ()
     chosen_on: tuple[str, ...] = ()
     folder: str = ""
-    undefined: tuple[str, ...] = ()
+    unscored: tuple[str, ...] = ()
     variant: str = ""
 
 
@@ -181,9 +187,10 @@ def from_published(system: PublishedSystem) -> Entry:
 def join_parts(a: Entry, b: Entry) -> Entry:
     """Return two parts of one system as one entry.
 
-    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``.
+    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``. An average
+    is taken over the tasks of both parts.
     """
-    return replace(
+    joined = replace(
         a,
         source=f"{a.source}, {b.source}",
         scores={**a.scores, **b.scores},
@@ -198,8 +205,24 @@ def join_parts(a: Entry, b: Entry) -> Entry:
         remarks=a.remarks + b.remarks,
         chosen_on=a.chosen_on + b.chosen_on,
         folder=a.folder or b.folder,
-        undefined=a.undefined + b.undefined,
+        unscored=a.unscored + b.unscored,
     )
+    fields: dict[str, Any] = {}
+    for name in ("scores", "intervals", "data"):
+        fields[name] = dict(getattr(joined, name))
+    for average, tasks in AVERAGES.items():
+        present = [task for task in tasks if task in joined.scores]
+        # An average stays if one part has all of its tasks, or if it was given without them.
+        is_of_one = any(set(present) <= part.scores.keys() for part in (a, b))
+        if average not in joined.scores or is_of_one:
+            continue
+        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in present])
+        fields["intervals"].pop(average, None)
+        # Other data in one part are other data in the average.
+        data = [part.data[average] for part in (b, a) if average in part.data]
+        if data:
+            fields["data"][average] = next((one for one in data if not one.are_published), data[0])
+    return replace(joined, **fields)
 
 
 def add_missing(run: Entry, result: Entry) -> Entry | None:
@@ -589,9 +612,10 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         settings["transfer protocol"] = (
             f"{recorded.get('protocol')}, probe {recorded.get('probe', 'senteval')}"
         )
-    scores = {name: score for name, score in _suite_scores(result).items() if score is not None}
+    suite_scores = _suite_scores(result)
+    scores = {name: score for name, score in suite_scores.items() if score is not None}
+    unscored = [name for name in suite_scores if name not in scores and is_score(name)]
     suffix = _split_suffix(result)
-    undefined = [name for name, task in result.tasks.items() if task and task.score is None]
     intervals = {}
     for name, ends in result.intervals().items():
         if name + suffix in scores and {"low", "high"} <= ends.keys():
@@ -621,7 +645,7 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
         data={name: data for name, data in _data_by_measure(result).items() if name in scores},
         pair_scores=pair_scores,
         predictions=predictions,
-        undefined=tuple(name + suffix for name in undefined),
+        unscored=tuple(unscored),
     )
 
 
@@ -705,7 +729,7 @@ def _data_by_measure(result: SuiteResult) -> dict[str, ScoredData]:
     if words_by_task:
         average = AVERAGE if result.suite == "sts" else TRANSFER_AVERAGE
         averaged_data = [data_of[name + suffix] for name in words_by_task]
-        unpublished = (data for data in averaged_data if data != published)
+        unpublished = (data for data in averaged_data if not data.are_published)
         data_of[average + suffix] = next(unpublished, published)
     return data_of
 

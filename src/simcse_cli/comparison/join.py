@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress, takewhile
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from simcse_cli.comparison.entries import Entry, EntryKind, SavedExamples, Score
 from simcse_cli.errors import ConfigError, ToleranceError
 from simcse_cli.results.columns import (
     AVERAGE,
+    AVERAGES,
     DEV_SUFFIX,
     TIMES,
     TRANSFER_AVERAGE,
@@ -35,12 +37,6 @@ def _dev(*names: str) -> tuple[str, ...]:
     return tuple(name + DEV_SUFFIX for name in names)
 
 
-AVERAGES = {
-    AVERAGE: STS_TASKS,
-    AVERAGE + DEV_SUFFIX: _dev(*STS_TASKS),
-    TRANSFER_AVERAGE: TRANSFER_TASKS,
-    TRANSFER_AVERAGE + DEV_SUFFIX: _dev(*TRANSFER_TASKS),
-}
 # Measures that have no column by default, unless a published reference has them.
 _HIDDEN_MEASURES = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
 # The measures that a setting affects; a setting that is not here affects all. The aggregation
@@ -60,8 +56,9 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference, within a tolerance (a fraction).
 
-    ``outside`` holds a mapping for each score that is further off. The keys are the ``label`` of
-    the entry, the ``measure``, the ``score``, and ``expected``, the score of the reference.
+    ``outside`` holds a mapping for each score that is further off, or missing. The keys are the
+    ``label`` of the entry, the ``measure``, the ``score`` (None if it is missing), and
+    ``expected``, the score of the reference.
     """
 
     reference: str
@@ -79,17 +76,20 @@ class ToleranceCheck:
             return f"check passed: {self.n_checked} scores within {points} of {self.reference}"
         shown = []
         for failed in self.outside[:_N_SHOWN_OUTSIDE]:
-            shown.append(
-                f"{failed['label']} {label(failed['measure'])} {100 * failed['score']:.2f}, not "
-                f"{100 * failed['expected']:.2f}"
-            )
+            score = "missing" if failed["score"] is None else f"{100 * failed['score']:.2f}"
+            expected = f"{100 * failed['expected']:.2f}"
+            shown.append(f"{failed['label']} {label(failed['measure'])} {score}, not {expected}")
         n_more = len(self.outside) - _N_SHOWN_OUTSIDE
         if n_more > 0:
             shown.append(f"and {n_more} more")
+        what = f"more than {points} off {self.reference}"
+        hint = "see what differs in the warnings above, or allow more with --tolerance"
+        if any(failed["score"] is None for failed in self.outside):
+            what = f"missing or {what}"
+            hint = "`simcse eval sts --model MODEL` names each task without a score, and says why"
         raise ToleranceError(
-            f"{len(self.outside)} of {self.n_checked} scores are more than {points} off "
-            f"{self.reference}: {'; '.join(shown)}",
-            hint="see what differs in the warnings above, or allow more with --tolerance",
+            f"{len(self.outside)} of {self.n_checked} scores are {what}: {'; '.join(shown)}",
+            hint=hint,
         )
 
 
@@ -164,10 +164,12 @@ class Comparison:
                 gaps[name] = entry.scores[name] - expected[name]
         return gaps
 
-    def check(self, tolerance: float) -> ToleranceCheck:
+    def check(self, tolerance: float, *, are_required: bool = False) -> ToleranceCheck:
         """Compare the scores of the user's systems with the reference, within a tolerance.
 
-        The mean of a system stands for its members. Published rows are not checked.
+        The mean of a system stands for its members. Published rows are not checked. A score of the
+        reference that a system lacks fails the check if the columns ``are_required``, or if the
+        result of the system lists it without a score.
         """
         if self.reference is None:
             raise ConfigError(
@@ -176,25 +178,31 @@ class Comparison:
             )
         outside = []
         n_checked = 0
+        n_shared = 0
         for entry in without_members(self.entries):
             if entry.kind is EntryKind.PUBLISHED or entry is self.reference:
                 continue
-            for name, gap in self.differences(entry).items():
-                if not is_score(name):
+            n_shared += sum(map(is_score, self.differences(entry)))
+            for name in filter(is_score, self.measures):
+                expected = self.reference.scores.get(name)
+                score = entry.scores.get(name)
+                # A result of other settings in a run need not have what the run itself has.
+                is_required = are_required and not entry.variant
+                has_to_be_there = is_required or name in entry.unscored
+                if expected is None or (score is None and not has_to_be_there):
                     continue
                 n_checked += 1
                 # The small number lets a gap of just the tolerance pass despite rounding errors.
-                if abs(gap) > tolerance + 1e-12:
-                    score = entry.scores[name]
+                if score is None or abs(score - expected) > tolerance + 1e-12:
                     outside.append(
                         {
                             "label": entry.label,
                             "measure": name,
                             "score": score,
-                            "expected": score - gap,
+                            "expected": expected,
                         }
                     )
-        if not n_checked:
+        if not n_shared:
             raise ConfigError(
                 f"--check: no other entry has a score that {self.reference.label} has",
                 hint="score the same tasks and split: `simcse eval sts --model RUN --split test`",
@@ -285,8 +293,8 @@ class Comparison:
 def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     """Join the entries that are parts of one system, as in ``ours=sts.json ours=transfer.json``.
 
-    Entries are parts of one system if they have the same label, no measure in common (timings
-    aside), and no different seeds.
+    Entries are parts of one system if they have the same label, no score in common, and no
+    different seeds. An average is no common score if each is over tasks of its own.
     """
     merged: list[Entry] = []
     for entry in entries:
@@ -301,8 +309,11 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
 
 def _are_parts(a: Entry, b: Entry) -> bool:
     """Tell whether two entries are parts of one system, as ``merge_parts`` defines it."""
-    common_measures = a.scores.keys() & b.scores.keys()
-    if a.label != b.label or not common_measures <= set(TIMES):
+    common_scores = (a.scores.keys() & b.scores.keys()) - set(TIMES)
+    for average, tasks in AVERAGES.items():
+        if not any(tasks_of.isdisjoint(tasks) for tasks_of in (a.scores.keys(), b.scores.keys())):
+            common_scores.discard(average)
+    if a.label != b.label or common_scores:
         return False
     return None in (a.seed, b.seed) or a.seed == b.seed
 
@@ -423,7 +434,8 @@ def _mean(name: str, members: Sequence[Entry]) -> Entry:
         deviations=deviations,
         data=_shared_items([member.data for member in members]),
         members=tuple(member.label for member in members),
-        undefined=tuple(dict.fromkeys(name for member in members for name in member.undefined)),
+        unscored=tuple(dict.fromkeys(name for member in members for name in member.unscored)),
+        variant=first.variant,
     )
 
 
@@ -449,9 +461,9 @@ def join(
     they are fewer than two, there is no average.
 
     The columns are ``measures``. If none are named and the reference is a published row, the
-    columns are those of its measures that another entry has as well. Otherwise they are all
-    measures except times, the dev accuracies of single transfer tasks and the average of the STS
-    dev sets.
+    columns are those of its measures that another entry has or lists without a score. Otherwise
+    they are all measures except times, the dev accuracies of single transfer tasks and the average
+    of the STS dev sets.
 
     The Pareto front is over ``pareto_measures``. If none are named, it is over the averages and the
     geometry among the columns, if these are two or more.
@@ -472,7 +484,7 @@ def join(
         entry for entry in levelled if entry.kind is not EntryKind.PUBLISHED or entry is reference
     ]
     unlike_data = data_mismatches(levelled, columns)
-    warnings += unlike_data + setting_mismatches(judged, columns)
+    warnings += [*unlike_data, *setting_mismatches(judged, columns).values()]
 
     # A front needs two systems, and two measures unless the user chose them.
     front_over = tuple(pareto_measures)
@@ -499,7 +511,8 @@ def _usual_columns(entries: Sequence[Entry], reference: Entry | None) -> list[st
     if reference is None or reference.kind is not EntryKind.PUBLISHED:
         return in_order(measures_of(entries) - _HIDDEN_MEASURES)
     compared = [entry for entry in entries if entry is not reference]
-    return in_order(measures_of(compared) & reference.scores.keys())
+    listed = measures_of(compared).union(*(entry.unscored for entry in compared))
+    return in_order(listed & reference.scores.keys())
 
 
 def measures_of(entries: Iterable[Entry]) -> set[str]:
@@ -513,7 +526,7 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.label not in members]
 
 
-def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
+def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> dict[str, str]:
     """Return a remark for each setting that differs between entries and affects the measures.
 
     The model may differ, since it is what is compared.
@@ -528,13 +541,13 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> lis
             labels_by_value.setdefault(key, {}).setdefault(value, []).append(entry.label)
     labels_by_value.pop("model", None)
 
-    remarks = []
+    remarks = {}
     for key, labels_of in labels_by_value.items():
         if key in _AFFECTED_MEASURES and _AFFECTED_MEASURES[key].isdisjoint(measures):
             continue
         if len(labels_of) > 1:
             values = [f"{value} in {', '.join(labels)}" for value, labels in labels_of.items()]
-            remarks.append(f"unlike settings: {key} is {'; '.join(values)}")
+            remarks[key] = f"unlike settings: {key} is {'; '.join(values)}"
     return remarks
 
 
@@ -714,19 +727,26 @@ def _require_common(
     others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     if not compared:
         others_have = "there is one entry only"
-    all_undefined = any(entry.undefined for entry in compared) and not any(map(is_score, measures))
-    why_undefined = "`simcse eval sts --model MODEL` warns of each undefined score, and says why"
+    all_unscored = any(entry.unscored for entry in compared) and not any(map(is_score, measures))
+    why_unscored = "`simcse eval sts --model MODEL` names each task without a score, and says why"
     if reference is not None:
         hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
-        if all_undefined:
-            hint = why_undefined
+        found = "nothing to compare"
+        alone = [label(name) for name in columns if name in reference.scores]
+        common = in_order((measures & reference.scores.keys()).difference(TIMES))
+        if all_unscored:
+            hint = why_unscored
+        elif common:
+            if alone:
+                found = f"only {reference.label} has {', '.join(alone)}"
+            names = quote(",".join(map(label, common)))
+            hint = f"choose among what others have as well: --measures {names}"
         raise ConfigError(
-            f"nothing to compare: {reference.label} has {_measure_names(reference)}; {others_have}",
-            hint=hint,
+            f"{found}: {reference.label} has {_measure_names(reference)}; {others_have}", hint=hint
         )
     hint = "score the run first: simcse eval sts --model RUN"
-    if all_undefined:
-        hint = why_undefined
+    if all_unscored:
+        hint = why_unscored
     elif measures:
         hint = "choose among the measures named with --measures"
     raise ConfigError(f"no entry has {', '.join(columns) or 'a score'}: {others_have}", hint=hint)
@@ -734,7 +754,7 @@ def _require_common(
 
 def _measure_names(entry: Entry) -> str:
     scores = ", ".join(label(name) for name in in_order(set(entry.scores))) or "no scores"
-    if entry.undefined:
-        names = ", ".join(label(name) for name in in_order(set(entry.undefined)))
-        return f"{scores} (undefined: {names})"
+    unscored = set(entry.unscored).difference(entry.scores)
+    if unscored:
+        return f"{scores} (without a score: {', '.join(map(label, in_order(unscored)))})"
     return scores

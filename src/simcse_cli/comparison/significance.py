@@ -2,20 +2,26 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from simcse_cli.comparison.entries import Entry, read_saved
-from simcse_cli.comparison.join import AVERAGES, Comparison, System
+from simcse_cli.comparison.join import (
+    Comparison,
+    System,
+    averaged_tasks,
+    setting_mismatches,
+)
 from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.evaluation import bootstrap
 from simcse_cli.evaluation.bootstrap import Discordance, PairedSample, PairedTest, Tests
 from simcse_cli.evaluation.correlation import aggregate
 from simcse_cli.progress import Progress
 from simcse_cli.results import examples
-from simcse_cli.results.columns import AVERAGE, TRANSFER_AVERAGE, columns, label
+from simcse_cli.results.columns import columns, in_order, is_average, label
 from simcse_cli.results.report import Report
 from simcse_cli.results.result import NO_TEST
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
@@ -98,20 +104,18 @@ def run_tests(
             progress.warn(remark)
     sts = _Suite(
         "sts",
-        AVERAGE,
         read=examples.read_pair_scores,
         share=shared_pairs,
         test=bootstrap_pairs,
     )
     transfer = _Suite(
         "transfer",
-        TRANSFER_AVERAGE,
         read=examples.read_predictions,
         share=_shared_classes,
         test=bootstrap_classes,
     )
-    tests = _run_suite(sts, sts_systems, progress)
-    tests += _run_suite(transfer, transfer_systems, progress)
+    tests = _run_suite(sts, sts_systems, comparison, progress)
+    tests += _run_suite(transfer, transfer_systems, comparison, progress)
     return _corrected(tests, options.correction)
 
 
@@ -120,7 +124,6 @@ class _Suite:
     """How two systems are tested on a suite.
 
     Attributes:
-        average: name of the mean over its tasks.
         read: reads the examples of a result.
         share: takes the examples of a candidate and those of the baseline, and returns what to
             test on each task that both systems have.
@@ -129,7 +132,6 @@ class _Suite:
     """
 
     name: TestedSuite
-    average: str
     read: Callable[[Path], Any]
     share: Callable[[Seeds, Seeds], dict[str, Any]]
     test: Callable[[Mapping[str, Any], Entry, bool], Tests]
@@ -138,7 +140,9 @@ class _Suite:
         return [read_saved(files, self.read) for _, files in system.members]
 
 
-def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> list[TaskTest]:
+def _run_suite(
+    suite: _Suite, systems: Sequence[System], comparison: Comparison, progress: Progress
+) -> list[TaskTest]:
     """Return the tests of all systems against the first one, the baseline, on one suite."""
     if len(systems) < 2:
         return []
@@ -147,7 +151,9 @@ def _run_suite(suite: _Suite, systems: Sequence[System], progress: Progress) -> 
     results: list[TaskTest] = []
     with progress.task("paired bootstrap", total=len(candidates)) as task:
         for candidate in candidates:
-            results += _tests_of(candidate, baseline, baseline_examples, suite, progress)
+            results += _tests_of(
+                candidate, baseline, baseline_examples, suite, comparison, progress
+            )
             task.advance()
     return results
 
@@ -157,19 +163,49 @@ def _tests_of(
     baseline: System,
     baseline_examples: Seeds,
     suite: _Suite,
+    comparison: Comparison,
     progress: Progress,
 ) -> list[TaskTest]:
-    """Return the tests of a candidate on each task, and on their mean if there are several.
+    """Return the tests of a candidate on the columns of the comparison: tasks and their averages.
 
-    Warn if the two systems share no task.
+    An average is tested over the tasks of its column, or not at all. Warn of each score that both
+    systems have and that cannot be tested. There is no test if their scores are of unlike settings.
     """
+    if suite.name == "sts" and (
+        unlike := _unlike_scoring(candidate, baseline, comparison.measures)
+    ):
+        progress.warn(
+            f"{candidate.label} and {baseline.label} have unlike settings ({', '.join(unlike)}): "
+            "not tested"
+        )
+        return []
     ordered, has_same_seeds = candidate.in_order_of(baseline)
-    shared = suite.share(suite.examples_of_seeds(ordered), baseline_examples)
+    candidate_examples = suite.examples_of_seeds(ordered)
+    saved = set(chain(*candidate_examples, *baseline_examples))
+    averages = _tested_averages(candidate, baseline, comparison)
+    averages = {name: tasks for name, tasks in averages.items() if not saved.isdisjoint(tasks)}
+    wanted = {*comparison.measures, *chain.from_iterable(averages.values())}
+    if saved.isdisjoint(wanted):
+        return []
+    examples_of_both = suite.share(candidate_examples, baseline_examples)
+    shared = {name: examples_of_both[name] for name in in_order(wanted & examples_of_both.keys())}
     if not shared:
         progress.warn(
             f"{candidate.label} and {baseline.label} have no saved scores of the same examples: "
             "not tested"
         )
+        return []
+    # The scores of both systems whose examples they do not share.
+    scored = _common_scores(candidate, baseline) & saved.union(*averages.values())
+    for name in in_order((scored & wanted) - shared.keys()):
+        lacking = []
+        for system, seeds in ((candidate, candidate_examples), (baseline, baseline_examples)):
+            if any(name not in seed for seed in seeds):
+                lacking.append(system.label)
+        reason = f"has other examples in {candidate.label} than in {baseline.label}"
+        if lacking:
+            reason = f"has no saved scores in {' and '.join(lacking)}"
+        progress.warn(f"{label(name)} {reason}: not tested")
     baseline_entry, _ = baseline.members[0]
     if suite.name == "sts":
         # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
@@ -180,13 +216,18 @@ def _tests_of(
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
             )
-    if not shared:
-        return []
+    for average, averaged in averages.items():
+        untested = [label(name) for name in averaged if name not in shared]
+        if untested:
+            progress.warn(
+                f"{label(average)} of {candidate.label} is over {', '.join(untested)} as well: "
+                "not tested"
+            )
 
     tests: dict[str, PairedTest] = {}
-    for average, tasks in _by_average(shared, suite.average).items():
+    for average, tasks in _by_average(shared, averages).items():
         found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
-        tests |= found
+        tests |= {name: test for name, test in found.items() if name in comparison.measures}
         if len(tasks) > 1 and test_of_mean is not None:
             tests[average] = test_of_mean
     task_tests = []
@@ -199,28 +240,50 @@ def _tests_of(
     return task_tests
 
 
-def _by_average(shared: Mapping[str, Any], own_average: str) -> dict[str, dict[str, Any]]:
+def _tested_averages(
+    candidate: System, baseline: System, comparison: Comparison
+) -> dict[str, list[str]]:
+    """Return the tasks of each average that has a column and that both systems have."""
+    available = _common_scores(candidate, baseline).intersection(comparison.measures)
+    averages = averaged_tasks(comparison.entries).items()
+    return {name: tasks for name, tasks in averages if name in available and len(tasks) > 1}
+
+
+def _common_scores(candidate: System, baseline: System) -> set[str]:
+    """Return the measures of which all seeds of both systems have a score."""
+    return set.intersection(
+        *(set(entry.scores) for entry, _ in (*candidate.members, *baseline.members))
+    )
+
+
+def _by_average(
+    shared: Mapping[str, Any], averages: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, Any]]:
     """Return the tasks in groups, each under the name of the average over its tasks.
 
-    The groups of ``AVERAGES`` come last, dev sets before test sets. A task outside of them, such as
-    a file of the user, is a group by itself, under its own name; but if no task is in one of them,
-    all tasks form one group, called ``own_average``.
+    A task outside of all averages, such as a file of the user, is a group by itself, under its own
+    name; so is a task of an average that lacks another of its tasks. Averages come last, and the
+    test sets after other splits.
     """
-    own = dict(shared)  # in the end, the tasks outside of ``AVERAGES``
-    groups: dict[str, dict[str, Any]] = {}
-    for average, tasks in AVERAGES.items():
-        group = {name: own.pop(name) for name in shared if name in tasks}
-        if group:
-            groups[average] = group
-    if not groups:
-        return {own_average: own}
-    return {name: {name: task} for name, task in own.items()} | dict(reversed(groups.items()))
+    whole = {name: tasks for name, tasks in averages.items() if shared.keys() >= set(tasks)}
+    averaged = set(chain.from_iterable(whole.values()))
+    groups = {name: {name: task} for name, task in shared.items() if name not in averaged}
+    for average, tasks in reversed(whole.items()):
+        groups[average] = {name: shared[name] for name in tasks}
+    return groups
 
 
 def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
     """Return how the STS tasks of an entry are scored."""
     metric = entry.settings.get("metric", Metric.SPEARMAN)
     return Metric(metric), Aggregation(entry.settings.get("aggregation", Aggregation.ALL))
+
+
+def _unlike_scoring(candidate: System, baseline: System, measures: Sequence[str]) -> list[str]:
+    """Return the settings of two systems that give their STS scores another meaning."""
+    entries = [entry for entry, _ in (*candidate.members, *baseline.members)]
+    mismatches = setting_mismatches(entries, measures)
+    return [key for key in ("metric", "aggregation") if key in mismatches]
 
 
 def _tasks_without_score(
@@ -304,21 +367,24 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each candidate and suite, on its last test.
+    """Return a sentence for each candidate and suite, on its last test of an average.
 
-    That is the test of the mean over the tasks, or of a single task if the mean was not tested.
+    Without such a test, there is a sentence for each task.
     """
-    # Of the tests with the same key, the dictionary keeps the last.
-    last_tests = {(test.suite, test.candidate): test for test in tests}
+    by_system: dict[tuple[str, str], list[TaskTest]] = {}
+    for test in tests:
+        by_system.setdefault((test.suite, test.candidate), []).append(test)
     count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
     sentences = []
-    for test in last_tests.values():
-        p_value = test.p_corrected
-        if p_value is None:
-            p_value = test.test.p_decisive
-        verdict = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
-        basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
-        sentences.append(f"{test.candidate}: {verdict} ({basis})")
+    for tests_of_system in by_system.values():
+        on_average = [test for test in tests_of_system if is_average(test.measure)]
+        for test in on_average[-1:] or tests_of_system:
+            p_value = test.p_corrected
+            if p_value is None:
+                p_value = test.test.p_decisive
+            verdict = test.test.verdict(p_value, test.baseline, EXAMPLES[test.suite])
+            basis = f"{label(test.measure)}, p = {p_value:.2g}, {correction} over {count}"
+            sentences.append(f"{test.candidate}: {verdict} ({basis})")
     return sentences
 
 

@@ -33,6 +33,13 @@ MTEB_PREFIX = "mteb-"
 STSB_DEV = "STSBenchmark" + DEV_SUFFIX
 STSB_DEV_DATA = "STS-B dev"
 
+AVERAGES = {
+    average + suffix: tuple(task + suffix for task in tasks)
+    for average, tasks in ((AVERAGE, STS_TASKS), (TRANSFER_AVERAGE, TRANSFER_TASKS))
+    for suffix in ("", *SPLIT_SUFFIXES)
+}
+"""The tasks of each average, test and other splits apart."""
+
 TIMES = ("seconds", "sentences_per_second")
 PLAIN_NUMBERS = ("alignment", "uniformity", *TIMES)
 
@@ -117,7 +124,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
     by_name = _by_name(available)
     measure = by_name.get(_squeeze(name))
     if measure is None:
-        hint = _nearest(name, by_name) or f"there are {', '.join(by_name.values())}"
+        hint = _nearest(name, by_name) or f"there are {', '.join(dict.fromkeys(by_name.values()))}"
         raise ConfigError(f"no measure {name!r} in this comparison", hint=hint)
     return measure
 
