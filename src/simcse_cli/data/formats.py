@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data import names
-from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
+from simcse_cli.data.delimited import (
+    TEXT_SEPARATORS,
+    holds_cells,
+    named_rows,
+    open_delimited,
+    refuse_returns,
+)
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.data.workbooks import Sheet, read_sheets, sheet_rows
@@ -98,7 +104,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
         return open_delimited(lines, name, given), False
 
     # Each line is a row of one cell.
-    rows = enumerate(([line] for line in lines), start=1)
+    rows = enumerate(([line] for line in refuse_returns(lines, name)), start=1)
     if not single:
         return Grid(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.

@@ -53,17 +53,23 @@ def open_standard_streams() -> None:
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def _conversion_hint(name: str, encoding: str = "cp1252") -> str:
-    """Return a hint with a command that writes a copy of the file in UTF-8."""
-    convert = f"iconv -f {encoding} -t utf-8"
+def conversion_hint(name: str, command: str, ending: str) -> str:
+    """Return a hint with a command that writes a converted copy, named ``FILE-ending``, of a file.
+
+    The file is the last argument of ``command``, which else reads standard input.
+    """
     if name == "standard input":
-        return f"put `{convert}` into the pipe before it"
+        return f"put `{command}` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
-    new_file = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
-    command = f"{convert} {shlex.quote(name)}"
+    new_file = shlex.quote(f"{plain.stem}-{ending}{plain.suffix}")
+    whole_command = f"{command} {shlex.quote(name)}"
     if name.endswith(".gz"):
-        command = f"zcat {shlex.quote(name)} | {convert}"
-    return f"convert it first, for example: {command} > {new_file}"
+        whole_command = f"zcat {shlex.quote(name)} | {command}"
+    return f"convert it first, for example: {whole_command} > {new_file}"
+
+
+def _encoding_hint(name: str, encoding: str = "cp1252") -> str:
+    return conversion_hint(name, f"iconv -f {encoding} -t utf-8", "utf8")
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
@@ -162,7 +168,7 @@ def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
         if not n_before and 2 * high_bytes.count(0) > len(high_bytes):
             raise DataError(
                 f"{name}: {encoding.upper()} text without a byte order mark",
-                hint=_conversion_hint(name, encoding),
+                hint=_encoding_hint(name, encoding),
             )
     number = n_before + block[: block.index(b"\0")].count(b"\n") + 1
     raise DataError(
@@ -193,7 +199,7 @@ def _not_text(
         for other, text in plausible_encodings(block):
             what += f"\n   as {other} it reads {text}"
             choices.append(f"--encoding {other}")
-    return DataError(what, hint="\n        ".join(choices) or _conversion_hint(name))
+    return DataError(what, hint="\n        ".join(choices) or _encoding_hint(name))
 
 
 def is_utf16(start: bytes) -> bool:
