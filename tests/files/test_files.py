@@ -539,9 +539,47 @@ def test_an_input_that_changed_since_an_interrupted_command_is_named():
     [
         ("cp1252", "Er sagte „Nein“ zu mir.\nWir fahren über die Brücke."),
         ("cp932", "パスワードを忘れました。\n請求書はどこで見られますか。"),
-        ("gbk", "怎么给绿萝浇水？\n我忘记了密码。"),
+        ("gb18030", "怎么给绿萝浇水？\n我忘记了密码。😂"),
+        ("big5", "我昨天在台北看了一場電影。\n這家餐廳的菜非常好吃。"),
+        ("cp949", "나는 어제 서울에서 영화를 보았다.\n이 식당의 음식은 정말 맛있다."),
+        ("cp1254", "Bu lokanta çok güzel, yemekleri ışıl.\nHer sabah altıda kalkıyor."),
+        ("cp1250", "Proszę przyjść późno.\nŹdźbło trawy żółknie."),
+        ("iso8859_2", "Proszę przyjść późno.\nŹdźbło trawy żółknie."),
+        ("cp1255", "הילד הלך לבית הספר בבוקר.\nהמסעדה הזאת טובה מאוד."),
+        ("iso8859_6", "ذهب الولد إلى المدرسة صباحا.\nهذا المطعم جيد جدا."),
+        ("cp866", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("iso8859_5", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("koi8_r", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("mac_roman", "Das Mädchen läuft über die Straße.\nEr möchte größere Äpfel."),
+        ("cp850", "Das Mädchen läuft über die Straße.\nEr möchte größere Äpfel."),
     ],
 )
 def test_the_encoding_that_reads_letters_is_named_first(encoding, text):
     first_line = text.partition("\n")[0]
     assert plausible_encodings(text.encode(encoding))[0] == (encoding, first_line)
+
+
+def test_letters_that_make_no_sense_in_any_known_encoding_get_no_command_that_garbles(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("私はｺﾝﾋﾟｭｰﾀｰです\nﾃｽﾄﾃﾞｽ\n".encode("cp932"))
+    with pytest.raises(DataError, match=r"a\.txt, line 1, byte 1: .*no other encoding") as caught:
+        list(iter_lines(path, asks_encoding=True))
+    assert caught.value.hint == "find out its encoding, NAME, then --encoding NAME"
+    with pytest.raises(DataError, match=r"a\.txt, line 1, byte 1: .*no other encoding") as caught:
+        list(iter_lines(path))
+    assert "iconv -f NAME" in caught.value.hint
+
+
+def test_a_file_with_lines_in_two_encodings_is_told_with_the_lines_to_mend(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"plain\nGr\xc3\xbc\xc3\x9fe\nEin Ma\xdf\n")
+    match = r"a\.txt, line 3, byte 7: .* of 2 lines that are not plain ASCII, 1 are UTF-8"
+    with pytest.raises(DataError, match=match) as caught:
+        list(iter_lines(path, asks_encoding=True))
+    command = caught.value.hint.partition(": ")[2]
+    listed = subprocess.run(command, shell=True, check=True, capture_output=True).stdout
+    assert listed == b"3:Ein Ma\xdf\n"
+    path.write_bytes("a\nb\né\n".encode())
+    with pytest.raises(DataError, match="line 3") as caught:
+        list(iter_lines(path, encoding="ascii", asks_encoding=True))
+    assert caught.value.hint == "it is UTF-8 text: leave out --encoding"

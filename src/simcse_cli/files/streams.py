@@ -68,8 +68,10 @@ def conversion_hint(name: str, command: str, ending: str) -> str:
     return f"convert it first, for example: {whole_command} > {new_file}"
 
 
-def _encoding_hint(name: str, encoding: str = "cp1252") -> str:
-    return conversion_hint(name, f"iconv -f {encoding} -t utf-8", "utf8")
+def _encoding_hint(name: str, encoding: str) -> str:
+    """Return a hint with a command that makes UTF-8 of the file; iconv needs hyphens in names."""
+    iconv_name = {"mac_roman": "macintosh"}.get(encoding, encoding.replace("_", "-"))
+    return conversion_hint(name, f"iconv -f {iconv_name} -t utf-8", "utf8")
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
@@ -194,12 +196,44 @@ def _not_text(
             place = f"{name}, line {number}, byte {getattr(error, 'start', 0) + 1}"
             break
     what = f"{place}: not {encoding.upper()} text"
+
+    # No encoding reads a file whose lines are in several.
+    n_utf8, n_others = _count_utf8(block)
+    if _is_utf8(encoding) and n_utf8 > n_others / 10:
+        n_all = n_utf8 + n_others
+        what += f"; of {n_all:,} lines that are not plain ASCII, {n_utf8:,} are UTF-8, need all"
+        search = f"LC_ALL=C.UTF-8 {'zgrep' if name.endswith('.gz') else 'grep'} -naxv '.*'"
+        if name != "standard input":
+            search += f" {shlex.quote(name)}"
+        return DataError(what, hint=f"mend the lines that are not UTF-8; list them: {search}")
+    if n_utf8 and not n_others:
+        return DataError(what, hint="it is UTF-8 text: leave out --encoding")
     choices = []
-    if asks_encoding:
-        for other, text in plausible_encodings(block):
-            what += f"\n   as {other} it reads {text}"
-            choices.append(f"--encoding {other}")
-    return DataError(what, hint="\n        ".join(choices) or _encoding_hint(name))
+    for other, text in plausible_encodings(block):
+        what += f"\n   as {other} it reads {text}"
+        choices.append(f"--encoding {other}" if asks_encoding else _encoding_hint(name, other))
+    if not choices:
+        what += ", and no other encoding is found in which its letters make sense"
+        needed = "--encoding NAME" if asks_encoding else _encoding_hint(name, "NAME")
+        choices.append(f"find out its encoding, NAME, then {needed}")
+    return DataError(what, hint="\n        ".join(choices))
+
+
+def _count_utf8(block: bytes) -> tuple[int, int]:
+    """Return how many lines that are not plain ASCII are UTF-8, and how many are not."""
+    n_utf8 = n_others = 0
+    for line in block.split(b"\n"):
+        if not line.isascii():
+            try:
+                line.decode()
+                n_utf8 += 1
+            except UnicodeDecodeError:
+                n_others += 1
+    return n_utf8, n_others
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name == "utf-8"
 
 
 def is_utf16(start: bytes) -> bool:
