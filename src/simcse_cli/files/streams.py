@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import os
+import re
 import shlex
 import sys
 import zlib
@@ -104,14 +105,16 @@ def _decoded_lines(
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
-    if is_utf16(first) and not is_wide(encoding):
-        encoding = "utf-16"
+    if not is_wide(encoding):
+        encoding = encoding_of_mark(first) or encoding
     if is_wide(encoding):
         blocks = _utf8_lines(blocks, name, encoding)
         encoding = "utf-8"
 
     n_before = 0  # lines in the blocks before
     for block in blocks:
+        if (b"\x1b$" in block or b"~{" in block) and _is_utf8(encoding):
+            _refuse_seven_bits(block, name, n_before, asks_encoding=asks_encoding)
         if b"\0" in block:
             _refuse_packed(first, name)
             _refuse_nul(block, name, n_before)
@@ -165,9 +168,16 @@ def _refuse_packed(start: bytes, name: str) -> None:
 
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
     """Raise the error of a block with a NUL byte, which has ``n_before`` lines before it."""
-    # In UTF-16, every second byte of an English text is 0.
-    for encoding, high_bytes in (("utf-16le", block[1::2]), ("utf-16be", block[::2])):
-        if not n_before and 2 * high_bytes.count(0) > len(high_bytes):
+    # In UTF-16, every second byte of an English text is 0; in UTF-32, two in four of most texts.
+    high_bytes_of = {
+        "utf-32le": block[2::4] + block[3::4],
+        "utf-32be": block[::4] + block[1::4],
+        "utf-16le": block[1::2],
+        "utf-16be": block[::2],
+    }
+    for encoding, high_bytes in high_bytes_of.items():
+        least_share = 0.9 if encoding.startswith("utf-32") else 0.5
+        if not n_before and high_bytes.count(0) > least_share * len(high_bytes):
             raise DataError(
                 f"{name}: {encoding.upper()} text without a byte order mark",
                 hint=_encoding_hint(name, encoding),
@@ -177,6 +187,36 @@ def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
         f"{name}, line {number}: a NUL byte; this is a binary file, need text",
         hint="give a .txt, .jsonl, .csv, .tsv or .parquet file (named so, possibly .gz)",
     )
+
+
+# How letters outside ASCII begin in encodings of seven bits, which ASCII text seldom has.
+_SEVEN_BITS = {
+    "iso-2022-jp": re.compile(rb"\x1b\$(?:[@B]|\(D)"),
+    "iso-2022-kr": re.compile(rb"\x1b\$\)C"),
+    "hz": re.compile(rb"~\{(?:[!-w][!-~])+~\}"),
+}
+
+
+def _refuse_seven_bits(block: bytes, name: str, n_before: int, *, asks_encoding: bool) -> None:
+    """Raise DataError if a block is in an encoding that writes all letters as ASCII.
+
+    ISO-2022 is known by its escapes. HZ has no bytes that a text may not have, so at least half of
+    the lines must look like it.
+    """
+    lines = block.split(b"\n")
+    n_filled = sum(map(bool, lines))
+    for encoding, pattern in _SEVEN_BITS.items():
+        found = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
+        if not found:
+            continue
+        hint = f"--encoding {encoding}" if asks_encoding else _encoding_hint(name, encoding)
+        if encoding == "hz":
+            # Not every iconv knows HZ, so it is asked for only where an option can answer.
+            if not asks_encoding or 2 * len(found) < n_filled:
+                continue
+            hint += "\n        if these are texts of plain ASCII: --encoding ascii"
+        place = f"{name}, line {n_before + found[0]}"
+        raise DataError(f"{place}: {encoding.upper()} text, need UTF-8", hint=hint)
 
 
 def _not_text(
@@ -236,9 +276,14 @@ def _is_utf8(encoding: str) -> bool:
     return codecs.lookup(encoding).name == "utf-8"
 
 
-def is_utf16(start: bytes) -> bool:
-    """Tell by the byte order mark whether a text is UTF-16, as Excel's "Unicode text" is."""
-    return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+def encoding_of_mark(start: bytes) -> str | None:
+    """Return the wide encoding that a byte order mark names, as in Excel's "Unicode text"."""
+    # The mark of UTF-32 begins as that of UTF-16 does.
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return None
 
 
 def is_wide(encoding: str) -> bool:
