@@ -196,3 +196,10 @@ def test_a_folder_of_seeds_stands_for_its_runs(tmp_path):
         NamedSource(str(folder / "seed-2"), "all/seed-2", "all"),
         NamedSource("m", "m"),
     ]
+
+
+def test_cells_of_right_to_left_text_find_their_own_direction():
+    table = Report("T", [Column("text")], [{"text": "plain"}, {"text": "הילד הלך לבית"}])
+    shown = html_page(Page("t", lambda: [analysis("One", tables=[table])]))
+    assert "<td>plain</td>" in shown
+    assert '<td dir="auto">הילד הלך לבית</td>' in shown

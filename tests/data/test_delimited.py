@@ -198,3 +198,14 @@ def test_spaces_behind_the_rule_of_a_markdown_table_do_no_harm(tmp_path):
     (tmp_path / "a.csv").write_text("| asked | told | \n|---|:-:| \n| Who is it? | It is me. | \n")
     grid = Table(tmp_path / "a.csv", Job.ROWS).reading.grid
     assert (grid.names, grid.first_rows()) == (("asked", "told"), [["Who is it?", "It is me."]])
+
+
+def test_a_usual_name_that_looks_like_an_id_is_no_evidence_against_a_header():
+    rows = "".join(f"s{n},s10000{n},{n % 5}\n" for n in range(8))
+    assert grid_of(f"sentence1,sentence2,score\n{rows}").names == (
+        "sentence1",
+        "sentence2",
+        "score",
+    )
+    with pytest.raises(DataError, match="row 1 may be the header"):
+        grid_of(f"s17,sentence2,score\n{rows}")

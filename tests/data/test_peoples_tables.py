@@ -1,6 +1,7 @@
 """Tables as people have them: each is read at once, or after one hint that works as typed."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -123,15 +124,29 @@ def test_cells_of_markdown_may_hold_bars(tmp_path):
     ]
 
 
-def test_lines_that_end_with_cr_alone_are_mended_by_the_hint(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", "One dog.\rTwo cats.\rThree hens.\r"),
+        ("a b.txt", "One dog.\r\nTwo cats.\n\nThree hens.\rFour cows.\n"),
+        ("a.tsv", "anchor\tpositive\rOne dog.\tA dog.\rTwo cats.\tCats.\r"),
+        ("a.csv", "anchor,positive\rOne dog.,A dog.\rTwo cats.,Cats.\r"),
+    ],
+)
+def test_the_command_that_mends_carriage_returns_does(tmp_path, monkeypatch, name, content):
     monkeypatch.chdir(tmp_path)
-    Path("a b.csv").write_bytes(table(lambda n: f"{Q[n]},{A[n]}").replace("\n", "\r").encode())
-    with pytest.raises(DataError, match=r"a b\.csv, line 1: not valid CSV") as caught:
-        read_training_rows("a b.csv", n_columns=2)
-    subprocess.run(caught.value.hint.split(": ")[1], shell=True, check=True)
-    assert list(read_training_rows("a b-lines.csv", n_columns=2).rows) == list(
-        zip(Q, A, strict=True)
-    )
+    Path(name).write_bytes(content.encode())
+    with pytest.raises(DataError, match=f"{name}, line [14]: .*carriage return") as caught:
+        list(Table(name, Job.TEXTS).texts())
+    _, _, command = caught.value.hint.partition(": ")
+    if shutil.which("perl") is None:
+        pytest.skip("no perl here")
+    subprocess.run(command, shell=True, check=True)
+    (mended,) = tmp_path.glob("*-lines.*")
+    lines = content.replace("\r\n", "\n").replace("\r", "\n")
+    assert mended.read_text() == lines
+    n_rows = lines.count("\n") - (mended.suffix != ".txt")
+    assert len(list(Table(mended, Job.TEXTS).texts())) == n_rows
 
 
 def test_a_column_of_plain_text_is_a_cell_if_there_is_one(tmp_path):

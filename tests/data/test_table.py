@@ -310,3 +310,11 @@ def test_parquet_gives_texts_by_the_path_of_their_column(tmp_path, column, name)
     assert names[0] in ("note.text", "note.inner.text", "note.0.text")
     table = Table(tmp_path / "a.parquet", Job.TEXTS, Given(columns={"text": names[0]}))
     assert list(table.texts()) == ["One text." if column[0] else "", "Two texts."]
+
+
+def test_two_columns_of_ids_with_names_of_texts_are_offered(tmp_path):
+    rows = "".join(f"s{n},s10000{n},{n % 5}\n" for n in range(8))
+    (tmp_path / "a.csv").write_text(f"sentence1,sentence2,score\n{rows}")
+    with pytest.raises(DataError, match="no two columns look like texts") as caught:
+        _ = Table(tmp_path / "a.csv", Job.COSINES).reading
+    assert "--columns left=sentence1,right=sentence2" in caught.value.hint

@@ -101,6 +101,8 @@ def test_packed_files_are_named_with_the_command_that_unpacks_them(tmp_path, pro
     [
         ("a.txt", "utf-16-le", "iconv -f utf-16le -t utf-8 a.txt > a-utf8.txt"),
         ("a.txt", "utf-16-be", "iconv -f utf-16be -t utf-8 a.txt > a-utf8.txt"),
+        ("a.txt", "utf-32-le", "iconv -f utf-32le -t utf-8 a.txt > a-utf8.txt"),
+        ("a.txt", "utf-32-be", "iconv -f utf-32be -t utf-8 a.txt > a-utf8.txt"),
         ("a b.csv", "cp1252", "iconv -f cp1252 -t utf-8 'a b.csv' > 'a b-utf8.csv'"),
         ("a.csv", "cp1252", "iconv -f cp1252 -t utf-8 a.csv > a-utf8.csv"),
         ("a.csv.gz", "latin1", "zcat a.csv.gz | iconv -f cp1252 -t utf-8 > a-utf8.csv"),
@@ -111,7 +113,7 @@ def test_the_command_that_mends_an_encoding_does(tmp_path, monkeypatch, name, en
     text = "Frage;Antwort\nété;Straße\n"
     content = text.encode(encoding)
     Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(DataError, match=r"UTF-8|UTF-16") as caught:
+    with pytest.raises(DataError, match=r"UTF-8|UTF-16|UTF-32") as caught:
         list(iter_lines(name))
     assert caught.value.hint.endswith(command)
     subprocess.run(command, shell=True, check=True)
@@ -130,8 +132,8 @@ def test_text_that_only_a_whole_block_shows_to_be_wrong(tmp_path, content, encod
         list(iter_lines(path, encoding=encoding, asks_encoding=True))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_a_wide_encoding_with_a_byte_order_mark_is_read(tmp_path, encoding):
     lines = [
         "Größe\tĊ",
         "",
@@ -144,7 +146,7 @@ def test_utf16_with_a_byte_order_mark_is_read(tmp_path, encoding):
     assert list(iter_lines(tmp_path / "a.txt")) == lines
     assert count_lines(tmp_path / "a.txt") == len(lines)
     (tmp_path / "b.txt").write_bytes((tmp_path / "a.txt").read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"b\.txt: UTF-16 text that is cut"):
+    with pytest.raises(DataError, match=rf"b\.txt: {encoding[:6].upper()} text that is cut"):
         list(iter_lines(tmp_path / "b.txt"))
 
 
@@ -539,9 +541,70 @@ def test_an_input_that_changed_since_an_interrupted_command_is_named():
     [
         ("cp1252", "Er sagte „Nein“ zu mir.\nWir fahren über die Brücke."),
         ("cp932", "パスワードを忘れました。\n請求書はどこで見られますか。"),
-        ("gbk", "怎么给绿萝浇水？\n我忘记了密码。"),
+        ("gb18030", "怎么给绿萝浇水？\n我忘记了密码。😂"),
+        ("big5", "我昨天在台北看了一場電影。\n這家餐廳的菜非常好吃。"),
+        ("cp949", "나는 어제 서울에서 영화를 보았다.\n이 식당의 음식은 정말 맛있다."),
+        ("cp1254", "Bu lokanta çok güzel, yemekleri ışıl.\nHer sabah altıda kalkıyor."),
+        ("cp1250", "Proszę przyjść późno.\nŹdźbło trawy żółknie."),
+        ("iso8859_2", "Proszę przyjść późno.\nŹdźbło trawy żółknie."),
+        ("cp1255", "הילד הלך לבית הספר בבוקר.\nהמסעדה הזאת טובה מאוד."),
+        ("iso8859_6", "ذهب الولد إلى المدرسة صباحا.\nهذا المطعم جيد جدا."),
+        ("cp866", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("iso8859_5", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("koi8_r", "Я вчера смотрел фильм в Москве.\nЗимой в Москве холодно."),
+        ("mac_roman", "Das Mädchen läuft über die Straße.\nEr möchte größere Äpfel."),
+        ("cp850", "Das Mädchen läuft über die Straße.\nEr möchte größere Äpfel."),
     ],
 )
 def test_the_encoding_that_reads_letters_is_named_first(encoding, text):
     first_line = text.partition("\n")[0]
     assert plausible_encodings(text.encode(encoding))[0] == (encoding, first_line)
+
+
+def test_letters_that_make_no_sense_in_any_known_encoding_get_no_command_that_garbles(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("私はｺﾝﾋﾟｭｰﾀｰです\nﾃｽﾄﾃﾞｽ\n".encode("cp932"))
+    with pytest.raises(DataError, match=r"a\.txt, line 1, byte 1: .*no other encoding") as caught:
+        list(iter_lines(path, asks_encoding=True))
+    assert caught.value.hint == "find out its encoding, NAME, then --encoding NAME"
+    with pytest.raises(DataError, match=r"a\.txt, line 1, byte 1: .*no other encoding") as caught:
+        list(iter_lines(path))
+    assert "iconv -f NAME" in caught.value.hint
+
+
+def test_a_file_with_lines_in_two_encodings_is_told_with_the_lines_to_mend(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"plain\nGr\xc3\xbc\xc3\x9fe\nEin Ma\xdf\n")
+    match = r"a\.txt, line 3, byte 7: .* of 2 lines that are not plain ASCII, 1 are UTF-8"
+    with pytest.raises(DataError, match=match) as caught:
+        list(iter_lines(path, asks_encoding=True))
+    command = caught.value.hint.partition(": ")[2]
+    listed = subprocess.run(command, shell=True, check=True, capture_output=True).stdout
+    assert listed == b"3:Ein Ma\xdf\n"
+    path.write_bytes("a\nb\né\n".encode())
+    with pytest.raises(DataError, match="line 3") as caught:
+        list(iter_lines(path, encoding="ascii", asks_encoding=True))
+    assert caught.value.hint == "it is UTF-8 text: leave out --encoding"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("iso-2022-jp", "plain\nパスワードを忘れました。\n"),
+        ("iso-2022-kr", "plain\n이 식당의 음식은 정말 맛있다.\n"),
+        ("hz", "plain\n怎么给绿萝浇水？\n"),
+    ],
+)
+def test_encodings_of_seven_bits_are_not_read_as_ascii(tmp_path, encoding, text):
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(DataError, match=rf"a\.txt, line \d: {encoding.upper()} text") as caught:
+        list(iter_lines(path, asks_encoding=True))
+    assert caught.value.hint.startswith(f"--encoding {encoding}")
+    assert list(iter_lines(path, encoding=encoding, asks_encoding=True)) == text.splitlines()
+
+
+def test_plain_text_may_hold_what_begins_letters_in_hz_or_colours(tmp_path):
+    lines = ["a ~{b~} c", "a ~{bc~} d", "\x1b[31mred\x1b[0m", "x", "y", "z"]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    assert list(iter_lines(tmp_path / "a.txt", asks_encoding=True)) == lines

@@ -5,6 +5,7 @@ import pytest
 
 from simcse_cli.analysis.spectrum import Spectrum, spectrum_figure
 from simcse_cli.errors import OutputError
+from simcse_cli.progress import SilentProgress
 from simcse_cli.results.plots import (
     bar_line,
     bar_lines,
@@ -126,3 +127,14 @@ def test_any_name_of_a_folder_is_a_label(tmp_path, ending):
     assert len(legend.get_texts()) == len(names)
     if ending == "svg":
         ElementTree.parse(path)
+
+
+def test_characters_that_no_font_has_are_told_by_one_message_for_all_files(tmp_path):
+    figure, _ = new_figure(3, 2)
+    figure.text(0.1, 0.5, "ok \U0001304f\U00013050")  # hieroglyphs
+    said = SilentProgress()
+    save_figure(figure, tmp_path / "a.png", progress=said)
+    inline_svg(figure, "f-", said)
+    assert len(said.warnings) == 2
+    assert len(set(said.warnings)) == 1
+    assert "2 characters of the figure are boxes: \U0001304f \U00013050;" in said.warnings[0]

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from simcse_cli.errors import DataError
-from simcse_cli.results.report import Column, Report, mean_and_deviation, with_seed_means
+from simcse_cli.results.report import (
+    Column,
+    Report,
+    mean_and_deviation,
+    to_text,
+    with_seed_means,
+)
 from simcse_cli.results.result import PUBLISHED, SuiteResult, TaskResult, known_sets
 
 STS_TASK = TaskResult(
@@ -253,3 +259,16 @@ def test_what_is_no_whole_result_is_refused(content, message):
 def test_numbers_of_a_column_keep_their_zeros(values, shown):
     table = Report("", [Column("x", kind="number")], [{"x": value} for value in values])
     assert table.cells() == [[cell] for cell in shown]
+
+
+def test_columns_of_a_text_table_are_as_wide_as_their_letters_on_a_terminal():
+    texts = ["plain", "我昨天", "ที่นี่", "e\u0301te\u0301"]
+    rows = [{"text": text, "n": 1} for text in texts]
+    table = to_text(Report("", [Column("text"), Column("n", kind="count")], rows))
+    # Wide letters take two places, and marks none.
+    assert [line.rpartition("1")[0] for line in table.splitlines()[1:]] == [
+        "plain   ",
+        "我昨天  ",
+        "ที่นี่      ",
+        "e\u0301te\u0301     ",
+    ]

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from simcse_cli.analysis.options import ViewOptions
 from simcse_cli.errors import UsageError, require_extra
 from simcse_cli.files.output import output_text, require_writable
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.plots import Figure, inline_svg, save_figure
 from simcse_cli.results.report import Report, printable, with_seed_means
 from simcse_cli.results.runs import seed_runs, short_names
@@ -73,7 +73,7 @@ def write_pictures(
 ) -> None:
     """Write the figure and ``page``, the HTML text, to the files that the options name."""
     if options.plot is not None and analysis.figure is not None:
-        save_figure(analysis.figure(), options.plot, force=force)
+        save_figure(analysis.figure(), options.plot, force=force, progress=progress)
         progress.info(f"wrote {options.plot}")
     if options.html is not None and page is not None:
         with output_text(options.html, force=force) as stream:
@@ -132,7 +132,7 @@ _TEMPLATES = Environment(
 )
 
 
-def html_page(page: Page) -> str:
+def html_page(page: Page, progress: Progress = SILENT) -> str:
     """Return one self-contained page as text.
 
     The page has no script and fetches nothing. Every string is shown literally.
@@ -143,7 +143,7 @@ def html_page(page: Page) -> str:
         # Ids must be unique on the page, so those of each figure have a prefix.
         svg = None
         if analysis.figure is not None:
-            svg = inline_svg(analysis.figure(), f"f{number}-")
+            svg = inline_svg(analysis.figure(), f"f{number}-", progress)
         figures.append(svg)
     template = _TEMPLATES.get_template("page.html.j2")
     return printable(

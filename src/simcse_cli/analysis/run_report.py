@@ -93,7 +93,7 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
         verdict=verdict_text,
     )
     with output_text(options.output, force=options.force) as stream:
-        stream.write(html_page(page))
+        stream.write(html_page(page, progress))
     titles = ", ".join(analysis.title.lower() for analysis in analyses)
     progress.info(f"wrote {options.output}: {titles}")
 

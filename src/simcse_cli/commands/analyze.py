@@ -50,7 +50,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     # Build the page before anything is written, since it may run further analyses, which may fail.
     page = None
     if shown.html:
-        page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]))
+        page = html_page(analysis.page or Page(analysis.title, lambda: [analysis]), console)
     shown.show(Outcome(analysis.tables, analysis.payload, series=analysis.series))
     # By default a plot is drawn if stdout is a terminal.
     wants_plot = shown.terminal_plot

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from operator import attrgetter
-from pathlib import Path
 
 from simcse_cli.data import names
 from simcse_cli.data.given import Given
@@ -21,6 +20,7 @@ from simcse_cli.data.headers import decide_header
 from simcse_cli.data.ids import USUAL_NAMES
 from simcse_cli.data.show import show_rows
 from simcse_cli.errors import DataError
+from simcse_cli.files.streams import conversion_hint
 
 STSB_COLUMNS = ("genre", "file", "year", "id", "score", "sentence1", "sentence2")
 """Columns of SentEval's STS-B files, ``sts-SPLIT.csv``: tab-separated, without a header."""
@@ -73,7 +73,7 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         return Grid(source, STSB_COLUMNS, rows, is_named=True, is_published=True)
     wikiauto_columns = _wikiauto_columns(first_line)
     if wikiauto_columns and not given.wants_table:
-        rows = _split_cells(lines, "\t")
+        rows = _split_cells(lines, "\t", source)
         return Grid(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
@@ -295,7 +295,7 @@ def _cells(
     # quote, and it refuses bare quotes, which most TSV files have.
     is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
     if len(separator) > 1 or separator == '"' or (separator == "\t" and not is_quoted):
-        return _split_cells(lines, separator)
+        return _split_cells(lines, separator, source)
     return _csv_cells(lines, separator, source)
 
 
@@ -320,20 +320,32 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Nu
 
 def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
     """Return the error for a row that the CSV reader refuses; ``number`` is its first line."""
-    if "new-line" in str(error):  # lines that end in carriage returns alone
-        new_file = shlex.quote(f"{Path(source).stem}-lines.csv")
-        hint = f"end the lines as others do: tr '\\r' '\\n' < {shlex.quote(source)} > {new_file}"
-    else:
-        hint = (
-            'put cells that hold commas or quotes in "..." and double the quotes inside, '
-            "or use JSONL"
-        )
+    if "new-line" in str(error):
+        return _lone_return(source, number)
+    hint = (
+        'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL'
+    )
     return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
 
 
-def _split_cells(lines: Iterable[str], separator: str) -> Iterator[NumberedCells]:
-    """Split each line that is not blank at the separator; ``_unquote`` removes some quotes."""
+def _lone_return(source: str, number: int) -> DataError:
+    return DataError(
+        f"{source}, line {number}: a carriage return within the line, need a line feed at its end",
+        hint=conversion_hint(source, r"perl -pe 's/\r\n?/\n/g'", "lines"),
+    )
+
+
+def refuse_returns(lines: Iterable[str], source: str) -> Iterator[str]:
+    """Yield the lines; raise DataError for one with a carriage return, which may end a text."""
     for number, line in enumerate(lines, start=1):
+        if "\r" in line:
+            raise _lone_return(source, number)
+        yield line
+
+
+def _split_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
+    """Split each line that is not blank at the separator; ``_unquote`` removes some quotes."""
+    for number, line in enumerate(refuse_returns(lines, source), start=1):
         if '"' in line:
             yield number, list(map(_unquote, line.split(separator)))
         elif line and not line.isspace():

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from simcse_cli.data import names
-from simcse_cli.data.delimited import TEXT_SEPARATORS, holds_cells, named_rows, open_delimited
+from simcse_cli.data.delimited import (
+    TEXT_SEPARATORS,
+    holds_cells,
+    named_rows,
+    open_delimited,
+    refuse_returns,
+)
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.data.workbooks import Sheet, read_sheets, sheet_rows
@@ -20,7 +26,7 @@ from simcse_cli.errors import DataError, UsageError, did_you_mean
 from simcse_cli.files.hub import hub_failure
 from simcse_cli.files.inputs import LARGEST_TEXT, STDIO, open_input
 from simcse_cli.files.schema import foreign_format, parse_json
-from simcse_cli.files.streams import is_utf16, is_wide, iter_lines
+from simcse_cli.files.streams import encoding_of_mark, is_wide, iter_lines
 
 InputPath = Path | str
 _Records = Iterator[tuple[int, dict[str, Any]]]  # number and values of each row
@@ -98,7 +104,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
         return open_delimited(lines, name, given), False
 
     # Each line is a row of one cell.
-    rows = enumerate(([line] for line in lines), start=1)
+    rows = enumerate(([line] for line in refuse_returns(lines, name)), start=1)
     if not single:
         return Grid(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.
@@ -412,7 +418,7 @@ def count_lines(source: InputPath, encoding: str = "utf-8") -> int:
     last_byte = b"\n"
     with open_input(source) as stream:
         # In UTF-16 the byte of a line feed also occurs in other characters.
-        if is_utf16(stream.read(2)) or is_wide(encoding):
+        if encoding_of_mark(stream.read(4)) or is_wide(encoding):
             return sum(1 for _ in iter_lines(source, encoding=encoding))
         stream.seek(0)
         while block := stream.read(1 << 20):

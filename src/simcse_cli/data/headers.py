@@ -53,7 +53,10 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     if is_usual and False not in votes:
         return Header(True)
     if len(votes) > 1:  # for and against
-        return Header(None)
+        # A usual name such as sentence1 looks like an id, so only the other cells are against.
+        others = [at for at, cell in enumerate(first) if not names.is_known(cell)]
+        votes = _votes_of_kinds([first[at] for at in others], [columns[at] for at in others])
+        return Header(None if False in votes else True)
     if votes:
         return Header(votes.pop())
     if not below:

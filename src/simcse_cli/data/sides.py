@@ -259,12 +259,17 @@ class _Sides:
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
-        # Numbers, ids and dates are no texts, but a few words that recur may be.
+        # Numbers, ids and dates are no texts, but a few words that recur may be, and so may ids in
+        # two columns with names of texts.
         likely = [
             column
             for column in filled
             if (column.can_hold_texts or column.repeats_words) and not names.is_row_id(column.name)
         ]
+        if len(likely) < 2:
+            ids = [column for column in filled if column.name in names.STRONG["anchor"]]
+            ids += [column for column in filled if column.name in names.STRONG["positive"]]
+            likely = self._in_order(ids)
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)

@@ -4,6 +4,7 @@ import codecs
 import gzip
 import io
 import os
+import re
 import shlex
 import sys
 import zlib
@@ -53,17 +54,25 @@ def open_standard_streams() -> None:
             stream.reconfigure(encoding=encoding, errors=errors, newline="\n")
 
 
-def _conversion_hint(name: str, encoding: str = "cp1252") -> str:
-    """Return a hint with a command that writes a copy of the file in UTF-8."""
-    convert = f"iconv -f {encoding} -t utf-8"
+def conversion_hint(name: str, command: str, ending: str) -> str:
+    """Return a hint with a command that writes a converted copy, named ``FILE-ending``, of a file.
+
+    The file is the last argument of ``command``, which else reads standard input.
+    """
     if name == "standard input":
-        return f"put `{convert}` into the pipe before it"
+        return f"put `{command}` into the pipe before it"
     plain = Path(name.removesuffix(".gz"))
-    new_file = shlex.quote(f"{plain.stem}-utf8{plain.suffix}")
-    command = f"{convert} {shlex.quote(name)}"
+    new_file = shlex.quote(f"{plain.stem}-{ending}{plain.suffix}")
+    whole_command = f"{command} {shlex.quote(name)}"
     if name.endswith(".gz"):
-        command = f"zcat {shlex.quote(name)} | {convert}"
-    return f"convert it first, for example: {command} > {new_file}"
+        whole_command = f"zcat {shlex.quote(name)} | {command}"
+    return f"convert it first, for example: {whole_command} > {new_file}"
+
+
+def _encoding_hint(name: str, encoding: str) -> str:
+    """Return a hint with a command that makes UTF-8 of the file; iconv needs hyphens in names."""
+    iconv_name = {"mac_roman": "macintosh"}.get(encoding, encoding.replace("_", "-"))
+    return conversion_hint(name, f"iconv -f {iconv_name} -t utf-8", "utf8")
 
 
 def raw_lines(stream: _Stream, name: str) -> Iterator[bytes]:
@@ -96,14 +105,16 @@ def _decoded_lines(
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
-    if is_utf16(first) and not is_wide(encoding):
-        encoding = "utf-16"
+    if not is_wide(encoding):
+        encoding = encoding_of_mark(first) or encoding
     if is_wide(encoding):
         blocks = _utf8_lines(blocks, name, encoding)
         encoding = "utf-8"
 
     n_before = 0  # lines in the blocks before
     for block in blocks:
+        if (b"\x1b$" in block or b"~{" in block) and _is_utf8(encoding):
+            _refuse_seven_bits(block, name, n_before, asks_encoding=asks_encoding)
         if b"\0" in block:
             _refuse_packed(first, name)
             _refuse_nul(block, name, n_before)
@@ -157,18 +168,55 @@ def _refuse_packed(start: bytes, name: str) -> None:
 
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
     """Raise the error of a block with a NUL byte, which has ``n_before`` lines before it."""
-    # In UTF-16, every second byte of an English text is 0.
-    for encoding, high_bytes in (("utf-16le", block[1::2]), ("utf-16be", block[::2])):
-        if not n_before and 2 * high_bytes.count(0) > len(high_bytes):
+    # In UTF-16, every second byte of an English text is 0; in UTF-32, two in four of most texts.
+    high_bytes_of = {
+        "utf-32le": block[2::4] + block[3::4],
+        "utf-32be": block[::4] + block[1::4],
+        "utf-16le": block[1::2],
+        "utf-16be": block[::2],
+    }
+    for encoding, high_bytes in high_bytes_of.items():
+        least_share = 0.9 if encoding.startswith("utf-32") else 0.5
+        if not n_before and high_bytes.count(0) > least_share * len(high_bytes):
             raise DataError(
                 f"{name}: {encoding.upper()} text without a byte order mark",
-                hint=_conversion_hint(name, encoding),
+                hint=_encoding_hint(name, encoding),
             )
     number = n_before + block[: block.index(b"\0")].count(b"\n") + 1
     raise DataError(
         f"{name}, line {number}: a NUL byte; this is a binary file, need text",
         hint="give a .txt, .jsonl, .csv, .tsv or .parquet file (named so, possibly .gz)",
     )
+
+
+# How letters outside ASCII begin in encodings of seven bits, which ASCII text seldom has.
+_SEVEN_BITS = {
+    "iso-2022-jp": re.compile(rb"\x1b\$(?:[@B]|\(D)"),
+    "iso-2022-kr": re.compile(rb"\x1b\$\)C"),
+    "hz": re.compile(rb"~\{(?:[!-w][!-~])+~\}"),
+}
+
+
+def _refuse_seven_bits(block: bytes, name: str, n_before: int, *, asks_encoding: bool) -> None:
+    """Raise DataError if a block is in an encoding that writes all letters as ASCII.
+
+    ISO-2022 is known by its escapes. HZ has no bytes that a text may not have, so at least half of
+    the lines must look like it.
+    """
+    lines = block.split(b"\n")
+    n_filled = sum(map(bool, lines))
+    for encoding, pattern in _SEVEN_BITS.items():
+        found = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
+        if not found:
+            continue
+        hint = f"--encoding {encoding}" if asks_encoding else _encoding_hint(name, encoding)
+        if encoding == "hz":
+            # Not every iconv knows HZ, so it is asked for only where an option can answer.
+            if not asks_encoding or 2 * len(found) < n_filled:
+                continue
+            hint += "\n        if these are texts of plain ASCII: --encoding ascii"
+        place = f"{name}, line {n_before + found[0]}"
+        raise DataError(f"{place}: {encoding.upper()} text, need UTF-8", hint=hint)
 
 
 def _not_text(
@@ -188,17 +236,54 @@ def _not_text(
             place = f"{name}, line {number}, byte {getattr(error, 'start', 0) + 1}"
             break
     what = f"{place}: not {encoding.upper()} text"
+
+    # No encoding reads a file whose lines are in several.
+    n_utf8, n_others = _count_utf8(block)
+    if _is_utf8(encoding) and n_utf8 > n_others / 10:
+        n_all = n_utf8 + n_others
+        what += f"; of {n_all:,} lines that are not plain ASCII, {n_utf8:,} are UTF-8, need all"
+        search = f"LC_ALL=C.UTF-8 {'zgrep' if name.endswith('.gz') else 'grep'} -naxv '.*'"
+        if name != "standard input":
+            search += f" {shlex.quote(name)}"
+        return DataError(what, hint=f"mend the lines that are not UTF-8; list them: {search}")
+    if n_utf8 and not n_others:
+        return DataError(what, hint="it is UTF-8 text: leave out --encoding")
     choices = []
-    if asks_encoding:
-        for other, text in plausible_encodings(block):
-            what += f"\n   as {other} it reads {text}"
-            choices.append(f"--encoding {other}")
-    return DataError(what, hint="\n        ".join(choices) or _conversion_hint(name))
+    for other, text in plausible_encodings(block):
+        what += f"\n   as {other} it reads {text}"
+        choices.append(f"--encoding {other}" if asks_encoding else _encoding_hint(name, other))
+    if not choices:
+        what += ", and no other encoding is found in which its letters make sense"
+        needed = "--encoding NAME" if asks_encoding else _encoding_hint(name, "NAME")
+        choices.append(f"find out its encoding, NAME, then {needed}")
+    return DataError(what, hint="\n        ".join(choices))
 
 
-def is_utf16(start: bytes) -> bool:
-    """Tell by the byte order mark whether a text is UTF-16, as Excel's "Unicode text" is."""
-    return start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+def _count_utf8(block: bytes) -> tuple[int, int]:
+    """Return how many lines that are not plain ASCII are UTF-8, and how many are not."""
+    n_utf8 = n_others = 0
+    for line in block.split(b"\n"):
+        if not line.isascii():
+            try:
+                line.decode()
+                n_utf8 += 1
+            except UnicodeDecodeError:
+                n_others += 1
+    return n_utf8, n_others
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name == "utf-8"
+
+
+def encoding_of_mark(start: bytes) -> str | None:
+    """Return the wide encoding that a byte order mark names, as in Excel's "Unicode text"."""
+    # The mark of UTF-32 begins as that of UTF-16 does.
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return None
 
 
 def is_wide(encoding: str) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import combinations, groupby, zip_longest
 from operator import itemgetter
 
+from simcse_cli.data.delimited import refuse_returns
 from simcse_cli.data.formats import FileFormat, InputPath, guess_format, source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.jobs import Job
@@ -160,7 +161,8 @@ def parallel_rows(
 
 
 def _lines(source: InputPath, encoding: str) -> Iterator[str]:
-    return iter_lines(source, encoding=encoding, asks_encoding=True)
+    lines = iter_lines(source, encoding=encoding, asks_encoding=True)
+    return refuse_returns(lines, source_name(source))
 
 
 _CAPTION_NUMBER = re.compile(r"#\d+$")

@@ -23,6 +23,7 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats
 from simcse_cli.errors import OutputError, require_extra
 from simcse_cli.files.output import output_path
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.report import printable
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ _EAST_ASIAN = (
     *("Hiragino Sans", "PingFang SC", "Apple SD Gothic Neo"),
     *("Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
 )
+
+
+_SHOWN_MISSING = 10  # characters that no font has, in a warning
 
 
 @contextmanager
@@ -186,13 +190,15 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
     axes.set_ylim(min(low, middle - noise), max(high, middle + noise))
 
 
-def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
+def save_figure(
+    figure: Figure, path: Path, *, force: bool = False, progress: Progress = SILENT
+) -> None:
     """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
     ending = path.suffix.lower().lstrip(".")
     if ending not in FORMATS:
         raise OutputError(f"{path}: a figure ends in .png, .svg or .pdf")
     with output_path(path, force=force) as temporary:
-        _render(figure, temporary, ending)
+        _render(figure, temporary, ending, progress)
 
 
 # The variables of the page for the main colours, so that a figure follows the style of the page.
@@ -205,14 +211,14 @@ _PAGE_COLOURS = {
 }
 
 
-def inline_svg(figure: Figure, prefix: str) -> str:
+def inline_svg(figure: Figure, prefix: str, progress: Progress = SILENT) -> str:
     """Return a figure as an SVG element for a page; all ids start with ``prefix``.
 
     The main colours become variables of the page. Letters are drawn as outlines, so that the figure
     looks the same everywhere. The same figure gives the same text.
     """
     stream = io.StringIO()
-    _render(figure, stream, "svg", transparent=True)
+    _render(figure, stream, "svg", progress, transparent=True)
     # Figures on one page need different ids: put the prefix before each id and each reference.
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", stream.getvalue())
     for colour_code, variable in _PAGE_COLOURS.items():
@@ -222,11 +228,14 @@ def inline_svg(figure: Figure, prefix: str) -> str:
 
 
 @house_style()
-def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False) -> None:
-    """Save a figure to a file or a stream in the format ``fmt``."""
+def _render(
+    figure: Figure, target: Any, fmt: str, progress: Progress, *, transparent: bool = False
+) -> None:
+    """Save a figure to a file or a stream in the format ``fmt``; warn of letters without a font."""
     # No date is written, so that the same figure gives the same bytes.
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         figure.savefig(
             target,
             format=fmt,
@@ -236,18 +245,20 @@ def _render(figure: Figure, target: Any, fmt: str, *, transparent: bool = False)
             transparent=transparent,
         )
 
-    # Matplotlib warns of each character that no font has; one warning says what to do.
+    # Matplotlib warns of each character that no font has, by its number and name.
     missing = set()
     for warning in caught:
-        if re.match(r"Glyph .* missing from", str(warning.message)):
-            missing.add(str(warning.message))
-        else:
+        found = re.match(r"Glyph (\d+) .* missing from", str(warning.message))
+        if found is None:
             warnings.warn(warning.message, stacklevel=2)
+        else:
+            missing.add(chr(int(found[1])))
     if missing:
-        warnings.warn(
-            f"{len(missing)} characters of the figure are boxes, as no font here has them; "
-            "install one that has, such as Noto Sans CJK",
-            stacklevel=2,
+        characters = " ".join(sorted(missing)[:_SHOWN_MISSING])
+        more = " …" if len(missing) > _SHOWN_MISSING else ""
+        progress.warn(
+            f"{len(missing)} characters of the figure are boxes: {characters}{more}; figures have "
+            "letters of DejaVu Sans and of installed East Asian fonts such as Noto Sans CJK"
         )
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -373,14 +374,26 @@ def to_latex(report: Report) -> str:
     )
 
 
+def _width(text: str) -> int:
+    """Return how many places a text takes on a terminal: wide letters take two, marks none."""
+    if text.isascii():
+        return len(text)
+    width = 0
+    for char in text:
+        if unicodedata.category(char) not in ("Mn", "Me", "Cf"):
+            width += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    return width
+
+
 def to_text(report: Report) -> str:
     rows = [[column.heading for column in report.columns], *report.cells()]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    widths = [max(map(_width, cells)) for cells in zip(*rows, strict=True)]
     lines = [report.title] if report.title else []
     for row in rows:
         cells = []
         for cell, width, column in zip(row, widths, report.columns, strict=True):
-            cells.append(cell.ljust(width) if column.kind == "text" else cell.rjust(width))
+            padding = " " * (width - _width(cell))
+            cells.append(cell + padding if column.kind == "text" else padding + cell)
         lines.append("  ".join(cells).rstrip())
     return printable("\n".join(lines + report.notes)) + "\n"
 

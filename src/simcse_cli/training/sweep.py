@@ -377,7 +377,7 @@ def _save_plot(
     """Save the plot of a sweep; warn if the package that draws is missing."""
     try:
         with house_style():
-            save_figure(draw_sweep(points, swept), path, force=True)
+            save_figure(draw_sweep(points, swept), path, force=True, progress=progress)
     except MissingExtraError as missing:
         progress.warn(f"no {path}: {missing}")
 
