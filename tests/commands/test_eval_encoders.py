@@ -121,7 +121,7 @@ def test_vectors_from_elsewhere_take_a_row(sts, tmp_path, sts_folder):
     by_sentence = dict(zip(SENTENCES, vectors, strict=True))
     expected = spearman_of(by_sentence, sts_folder, "STSBenchmark")
     assert payload["tasks"]["STSBenchmark"]["score"] == pytest.approx(expected, abs=1e-6)
-    assert (payload["model"], payload["pooler"]) == ("use.npy", "–")
+    assert (payload["model"], payload["pooler"]) == ("use.npy", None)
 
 
 def test_written_sentences_are_those_that_embeddings_need(invoke, sts, sts_folder, tmp_path):

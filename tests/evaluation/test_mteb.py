@@ -95,7 +95,7 @@ class WordBags:
 
 
 def model(seed: int = 0, name: str = "bags") -> EvalEncoder:
-    return EvalEncoder(name, "–", f"digest{seed}", 8, Precision.FP32, WordBags(seed))
+    return EvalEncoder(name, None, f"digest{seed}", 8, Precision.FP32, WordBags(seed))
 
 
 def run(
@@ -354,7 +354,7 @@ def test_an_encoder_that_lacks_sentences_keeps_its_own_hint(hub_layout, tmp_path
             ["STSBenchmark"],
             hub_layout,
             tmp_path,
-            EvalEncoder("m", "–", "d", 8, Precision.FP32, lacking),
+            EvalEncoder("m", None, "d", 8, Precision.FP32, lacking),
         )
     assert caught.value.hint == "write them first"
 
@@ -387,7 +387,7 @@ def test_tasks_choose_their_prompt_by_name_type_and_role(hub_layout, tmp_path):
     def prompts_used(prompts: dict[str, str], task: str, data_dir: Path) -> list[str]:
         asked.clear()
         results = tmp_path / f"results{len(list(tmp_path.iterdir()))}"
-        which = EvalEncoder("m", "–", "d", 8, Precision.FP32, encode, prompts=prompts)
+        which = EvalEncoder("m", None, "d", 8, Precision.FP32, encode, prompts=prompts)
         run_mteb(
             which, select_tasks(tasks=[task]), MtebOptions(results_dir=results, data_dir=data_dir)
         )

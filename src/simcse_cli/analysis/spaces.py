@@ -92,13 +92,12 @@ def load_encoders(
         encoder = with_postprocess(
             opened, source.plan, options.data_dir, progress, target=pairs.pairs
         )
-        pooler = None if source.options.embeddings else encoder.pooler
         yield NamedEncoder(
             named.label,
             path,
             encoder.encode,
             encoder.digest,
-            pooler,
+            encoder.pooler,
             group=named.group,
             suffix=_suffix(source.plan),
         )

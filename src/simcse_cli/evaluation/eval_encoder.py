@@ -34,11 +34,11 @@ class EvalEncoder:
     sentences to vectors; if there are prompts, it takes a ``prompt`` too. ``postprocess`` describes
     a post-processor. ``variations`` say how the vectors differ from those of the plain model
     (prompt, dimensions, long texts). ``commit`` is the commit of a Hub model that is used unchanged
-    and in fp32.
+    and in fp32. Only models have a ``pooler``.
     """
 
     name: str
-    pooler: str
+    pooler: str | None
     digest: str
     dim: int
     precision: Precision
@@ -121,8 +121,7 @@ def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
     progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
     encode = functools.partial(fixed.encode, progress=progress)
-    # Only models have a pooler; for other encoders, tables show a dash.
-    return EvalEncoder(fixed.name, "–", fixed.digest, fixed.dim, Precision.FP32, encode)
+    return EvalEncoder(fixed.name, None, fixed.digest, fixed.dim, Precision.FP32, encode)
 
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:

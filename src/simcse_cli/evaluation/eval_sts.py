@@ -16,7 +16,7 @@ from simcse_cli.files.output import output_text, require_writable
 from simcse_cli.progress import Progress
 from simcse_cli.results.columns import AVERAGE, columns, label
 from simcse_cli.results.examples import saved_facts, write_pair_scores
-from simcse_cli.results.report import Outcome, Report
+from simcse_cli.results.report import DASH, Outcome, Report
 from simcse_cli.results.result import SuiteResult
 from simcse_cli.results.runs import pairs_that_chose
 from simcse_cli.settings.choices import STS_TASKS, Metric
@@ -200,7 +200,7 @@ def sts_report(result: SuiteResult, *, names_metric: bool = False) -> Report:
         texts["metric"] = settings["metric"]
     return Report(
         f"STS, {result.split} sets: {settings['metric']} x100, "
-        f"aggregation {settings['aggregation']}, pooler {settings['pooler']}",
+        f"aggregation {settings['aggregation']}, pooler {settings['pooler'] or DASH}",
         [*columns(*texts), *columns(*result.tasks, AVERAGE, kind="score")],
         [{**texts, **result.row}, *result.interval_rows()],
         result.notes(),

@@ -36,7 +36,7 @@ from simcse_cli.files.output import require_writable
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.results.columns import AVERAGE, columns, parse_tasks
 from simcse_cli.results.examples import TaskPredictions, saved_facts, write_predictions
-from simcse_cli.results.report import Outcome, Report, mean_and_deviation
+from simcse_cli.results.report import DASH, Outcome, Report, mean_and_deviation
 from simcse_cli.results.result import SuiteResult, TaskResult
 from simcse_cli.settings.choices import TRANSFER_TASKS, Probe, TransferProtocol
 
@@ -344,7 +344,7 @@ def transfer_report(result: SuiteResult) -> Report:
         notes.insert(0, f"MRPC F1 {100 * mrpc.extra['f1']:.2f}")
     return Report(
         f"Transfer: accuracy x100, {settings['protocol']} protocol, {settings['probe']} probe, "
-        f"pooler {settings['pooler']}",
+        f"pooler {settings['pooler'] or DASH}",
         [*columns("model"), *columns(*result.tasks, AVERAGE, kind="score")],
         [
             {"model": f"{settings['model']} (dev)", **dev, AVERAGE: result.figures["average_dev"]},
