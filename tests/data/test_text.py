@@ -61,6 +61,12 @@ def test_words_splits_by_script(text, expected):
         ("2010–12", "2010-12"),
         ("−1 °C", "-1 °C"),
         ("C＋＋", "C++."),
+        ("2 1\\/2 cups", "2½ cups"),
+        ("10² m²", "10^2 m2"),
+        ("H₂O", "H2O"),
+        ("50 %", "50％"),
+        ("👍!", "👍"),
+        ("``Yes''", '"Yes"'),
     ],
 )
 def test_match_key_sets_spelling_details_aside(first, second):
@@ -81,10 +87,33 @@ def test_match_key_sets_spelling_details_aside(first, second):
         ("1/2 Liter", "12 Liter"),
         ("Größe 5,5", "Größe 55"),
         ("٣٫٥", "٣٥"),
+        ("10² metres", "102 metres"),
+        ("10⁻² metres", "10-2 metres"),
+        ("10₂", "10²"),
+        ("1½ cups", "11/2 cups"),
+        ("1 1/2 cups", "11/2 cups"),
+        ("50% off", "50 off"),
+        ("x ≠ 5", "x = 5"),
+        ("a<b", "a>b"),
+        ("F♯", "F♭"),
+        ("$5", "€5"),
+        ("My exam 😀", "My exam 😭"),
+        ("Stock ↑", "Stock ↓"),
+        ("👍", "👎"),
+        ("👍🏻", "👍🏿"),
+        ("❤", "💔"),
+        ("🇩🇪", "🇫🇷"),
+        ("\U0001f3f4\U000e0067\U000e0062\U000e007f", "\U0001f3f4\U000e0075\U000e0073\U000e007f"),
+        ("=)", "=("),
     ],
 )
 def test_match_key_keeps_different_texts_apart(first, second):
     assert match_key(first) != match_key(second)
+
+
+def test_match_key_is_the_same_for_ascii_and_with_other_letters():
+    ascii_text = "".join(map(chr, range(128)))
+    assert match_key(f"{ascii_text} é") == match_key(ascii_text) + "é"
 
 
 def slow_f1(first, second):
