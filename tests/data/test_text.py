@@ -41,6 +41,11 @@ def test_has_control_characters_ignores_white_space():
         ("我喜欢 cats", ["我", "喜", "欢", "cats"]),
         ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
         ("...", []),
+        ("I ❤\ufe0f you", ["i", "you"]),
+        ("Donau\u00addampf\u00adschiff", ["donaudampfschiff"]),
+        ("می\u200cخواهم", ["میخواهم"]),
+        ("one\u200btwo", ["one", "two"]),
+        ("İZMİR", ["izmir"]),
     ],
 )
 def test_words_splits_by_script(text, expected):
@@ -66,6 +71,10 @@ def test_words_splits_by_script(text, expected):
         ("H₂O", "H2O"),
         ("50 %", "50％"),
         ("👍!", "👍"),
+        ("I ❤\ufe0f you", "I ❤ you"),
+        ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("10\u200b000", "10 000"),
+        ("İZMİR", "izmir"),
         ("``Yes''", '"Yes"'),
     ],
 )
@@ -140,6 +149,8 @@ def slow_f1(first, second):
         ("Le caf\u00e9 est ferm\u00e9.", "Le cafe\u0301 est ferme\u0301.", 1.0),  # NFC and NFD
         ("\ud55c\uad6d\uc5b4", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165", 1.0),
         ("\uff21\uff22\uff23 \uff11", "abc 1", 1.0),  # full-width letters
+        ("❤\ufe0f Liebe", "☀\ufe0f Sonne", 0.0),
+        ("می\u200cخواهم", "میخواهم", 1.0),
     ],
 )
 def test_overlap_f1_of_known_pairs(first, second, expected):

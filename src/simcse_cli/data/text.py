@@ -42,6 +42,11 @@ _MIXED_NUMBER = re.compile(r"(?<=\d)\s+(?=\d+\s*\\?/\s*\d)")
 # NFKC would join these to the digit before them: 10² would be 102, and 1½ would be 11/2.
 _BEHIND_DIGIT = regex.compile(r"(?<=\d)[\p{No}⁺⁻₊₋]")
 _BORDERS = {"<fraction>": " ", "<sub>": "_"}  # by the kind of character, else ^
+# Characters that nobody sees, such as soft hyphens, joiners and the selectors of emoji; but a
+# zero-width space separates words, and the tags of flags can be seen.
+_UNSEEN = regex.compile(
+    r"[\p{Default_Ignorable_Code_Point}--[\u200b\U000e0020-\U000e007f]]", regex.V1
+)
 _DASH = regex.compile(r"\p{Pd}|\N{MINUS SIGN}")
 # In a mark, spacing, quotes and the backslash of PTB's "1\\/2" are left out.
 _NOT_IN_SIGNS = re.compile(r"[\s\\'\"‘’“”]+")
@@ -76,6 +81,7 @@ def words(text: str) -> list[str]:
     """Return the lower-cased words: runs of letters, marks and digits, in Unicode's form NFKC.
 
     ``"It's 5 p.m."`` gives it, s, 5, p, m. In scripts without spaces each character is a word.
+    Soft hyphens and joiners cut no word, but a zero-width space does.
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
@@ -83,7 +89,9 @@ def words(text: str) -> list[str]:
 
 
 def _lower(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).lower()
+    """Return the text in small letters and form NFKC, without unseen characters; İ gives i."""
+    lowered = unicodedata.normalize("NFKC", text).lower().replace("i\u0307", "i")
+    return str(_UNSEEN.sub("", lowered))
 
 
 def terms(text: str) -> list[str]:
@@ -140,8 +148,8 @@ def match_key(text: str) -> str:
         plain = text.lower()
     else:
         plain = _BEHIND_DIGIT.sub(_with_border, text)
-        plain = unicodedata.normalize("NFKC", plain).casefold()
-        plain = _DASH.sub("-", plain).replace("⁄", "/")
+        plain = _lower(plain).casefold()
+        plain = _DASH.sub("-", plain).replace("⁄", "/").replace("\u200b", " ")
     key = _content(plain)
     if key.isalpha() and "#" not in plain:
         return key
