@@ -6,6 +6,7 @@ from simcse_cli.data.text import (
     OverlapMean,
     clean_text,
     has_control_characters,
+    key_words,
     match_key,
     overlap_f1,
     words,
@@ -123,6 +124,20 @@ def test_match_key_keeps_different_texts_apart(first, second):
 def test_match_key_is_the_same_for_ascii_and_with_other_letters():
     ascii_text = "".join(map(chr, range(128)))
     assert match_key(f"{ascii_text} é") == match_key(ascii_text) + "é"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(map(chr, range(128))),
+        "Half: 1 / 2 of C#'s, -1 and 4.95 (50% off)",
+        "1½ 猫が好き 😀 10² − 5 é",
+        "...",
+        "",
+    ],
+)
+def test_key_words_are_the_parts_of_the_match_key(text):
+    assert "".join(key_words(text)) == match_key(text)
 
 
 def slow_f1(first, second):

@@ -29,6 +29,10 @@ _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
 # quote in tokenised text.
 _SYMBOLS = r"\p{So}\p{Sm}\p{Sc}\^\p{Emoji_Modifier}\U000e0020-\U000e007f%‰‱٪"
 _NOT_IN_KEY = regex.compile(rf"[^\p{{L}}\p{{M}}\p{{N}}{_SYMBOLS}]")
+_KEY_WORD = regex.compile(
+    rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+|[{_SYMBOLS}]", regex.VERSION1
+)
+_ASCII_KEY_WORD = re.compile(r"[^\W_]+|[$%+<=>^|~]")
 _ASCII_NOT_IN_KEY = "".join(filter(_NOT_IN_KEY.fullmatch, map(chr, range(128)))).encode()
 _CONTENT = regex.compile(r"[\p{L}\p{M}\p{N}\p{So}]")
 # The marks that tell two texts apart: between two digits (1/2), a minus before a number (-1), and
@@ -144,24 +148,58 @@ def match_key(text: str) -> str:
         >>> match_key("Half: 1 / 2 of C#'s."), match_key("covid-19"), match_key("1½ + 10²")
         ('half1/2ofc#s', 'covid19', '1+1/2+10^2')
     """
-    if text.isascii():
-        plain = text.lower()
-    else:
-        plain = _BEHIND_DIGIT.sub(_with_border, text)
-        plain = _lower(plain).casefold()
-        plain = _DASH.sub("-", plain).replace("⁄", "/").replace("\u200b", " ")
+    plain = _plain(text)
     key = _content(plain)
     if key.isalpha() and "#" not in plain:
         return key
     if not _CONTENT.search(key):
         return one_line(text)
-    # Most texts have no mark to keep. When the others are split, every second part is such a mark.
-    if "#" in plain or _MAY_HAVE_SIGNS.search(plain):
-        parts = _SIGNS.split(_MIXED_NUMBER.sub("+", plain))
+    parts = _split_signs(plain)
+    if len(parts) > 1:
         parts[::2] = map(_content, parts[::2])
-        parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
         key = "".join(parts)
     return key
+
+
+def key_words(text: str) -> list[str]:
+    """Return the words, marks and symbols of ``match_key``, which are the key if they are joined.
+
+    Example:
+        >>> key_words("Half: 1 / 2 of C#'s."), key_words("5% 😀")
+        (['half', '1', '/', '2', 'of', 'c', '#', 's'], ['5', '%', '😀'])
+    """
+    plain = _plain(text)
+    if not _CONTENT.search(plain):
+        return one_line(text).split()
+    found: list[str] = []
+    for place, part in enumerate(_split_signs(plain)):
+        if place % 2:
+            found.append(part)
+        elif part.isascii():
+            found.extend(_ASCII_KEY_WORD.findall(part))
+        else:
+            found.extend(map(str, _KEY_WORD.findall(part)))
+    return list(filter(None, found))
+
+
+def _plain(text: str) -> str:
+    """Return the text without case and Unicode variants, with one kind of dash."""
+    if text.isascii():
+        return text.lower()
+    plain = _lower(_BEHIND_DIGIT.sub(_with_border, text)).casefold()
+    return _DASH.sub("-", plain).replace("⁄", "/").replace("\u200b", " ")
+
+
+def _split_signs(plain: str) -> list[str]:
+    """Split a text at the marks that tell texts apart; every second part is such a mark.
+
+    Most texts have none, and stay whole.
+    """
+    if "#" not in plain and not _MAY_HAVE_SIGNS.search(plain):
+        return [plain]
+    parts = _SIGNS.split(_MIXED_NUMBER.sub("+", plain))
+    parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
+    return parts
 
 
 def _with_border(behind_digit: regex.Match[str]) -> str:
