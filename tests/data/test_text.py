@@ -4,10 +4,12 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import (
     OverlapMean,
+    are_lines,
     clean_text,
     has_control_characters,
     key_words,
     match_key,
+    one_line,
     overlap_f1,
     words,
 )
@@ -21,12 +23,21 @@ from simcse_cli.data.text import (
         ("a\u2028b\u00a0c\x85d", "a b c d"),
         ("half \ud83d pair", "half pair"),
         ("\u0928\u0940", "\u0928\u0940"),
+        ("\u200b \u00ad\ufeff", ""),
+        ("a\u00adb", "a\u00adb"),
         ("\U0001f468\u200d\U0001f469", "\U0001f468\u200d\U0001f469"),
     ],
 )
 def test_clean_text_keeps_one_line_of_printable_text(text, cleaned):
     assert clean_text(text) == cleaned
     cleaned.encode()
+
+
+@pytest.mark.parametrize("text", ["a ", "a\tb", " ", "a\u00a0b", "\u200b", "\u00ad\ufe0f"])
+def test_are_lines_finds_each_text_that_one_line_changes(text):
+    assert are_lines(["one", "zwei für"])
+    assert one_line(text) != text
+    assert not are_lines(["one", text])
 
 
 def test_has_control_characters_ignores_white_space():

@@ -51,6 +51,7 @@ _BORDERS = {"<fraction>": " ", "<sub>": "_"}  # by the kind of character, else ^
 _UNSEEN = regex.compile(
     r"[\p{Default_Ignorable_Code_Point}--[\u200b\U000e0020-\U000e007f]]", regex.V1
 )
+_SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]")
 _DASH = regex.compile(r"\p{Pd}|\N{MINUS SIGN}")
 # In a mark, spacing, quotes and the backslash of PTB's "1\\/2" are left out.
 _NOT_IN_SIGNS = re.compile(r"[\s\\'\"‘’“”]+")
@@ -64,7 +65,13 @@ def clean_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return the text with runs of white space as one space; a text that nobody sees is ""."""
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    """Return the text, or "" if it is nothing but unseen characters, such as zero-width spaces."""
+    return text if text.isprintable() or _SEEN.search(text) else ""
 
 
 def are_lines(texts: Iterable[str]) -> bool:
@@ -74,7 +81,8 @@ def are_lines(texts: Iterable[str]) -> bool:
     """
     joined = " ".join(("", *texts, ""))  # a space at an end of a text makes a double space
     spaces = _ASCII_SPACES if joined.isascii() else _SPACES
-    return "  " not in joined and not any(space in joined for space in spaces)
+    has_other_spaces = "  " in joined or any(space in joined for space in spaces)
+    return not has_other_spaces and joined.isprintable()
 
 
 def has_control_characters(text: str) -> bool:
