@@ -195,7 +195,8 @@ def _plain(text: str) -> str:
     if text.isascii():
         return text.lower()
     plain = _lower(_BEHIND_DIGIT.sub(_with_border, text)).casefold()
-    return _DASH.sub("-", plain).replace("⁄", "/").replace("\u200b", " ")
+    plain = plain.replace("⁄", "/").replace("\u200b", " ")
+    return str(_DASH.sub("-", plain))
 
 
 def _split_signs(plain: str) -> list[str]:
@@ -211,7 +212,7 @@ def _split_signs(plain: str) -> list[str]:
 
 
 def _with_border(behind_digit: regex.Match[str]) -> str:
-    character = behind_digit.group()
+    character = str(behind_digit.group())
     kind = unicodedata.decomposition(character).partition(" ")[0]
     return _BORDERS.get(kind, "^") + character
 
