@@ -202,7 +202,7 @@ def test_write_pairs_counts_lines_rows_and_what_stayed() -> None:
     _, counts = pairs_of(
         AugmentJob(DELETE, seed=0, copies=2), ["a b c d", " ", "single", "今天天气很好我们去公园"]
     )
-    assert counts == Counter(lines=3, blank=1, rows=6, unchanged=4, unspaced=1)
+    assert counts == Counter(lines=3, blank=1, rows=6, unchanged=4, unspaced=1, not_english=1)
 
 
 def test_write_pairs_draws_copies_and_sides_independently() -> None:

@@ -201,6 +201,7 @@ def test_parse_steps_takes_rate_and_model_from_options_of_their_own() -> None:
         ),
         (AugmentOptions(method="mlm", revision="main"), "of which model"),
         (AugmentOptions(method="crop+synonym", unit=TextUnit.CHAR), "synonym works on whole words"),
+        (AugmentOptions(method="mask-span", unit=TextUnit.CHAR), "works on characters in any case"),
     ],
 )
 def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) -> None:

@@ -240,6 +240,37 @@ def test_augment_warns_of_text_without_spaces_and_short_sentences(
     assert "more than half of the positives equal their anchor" in result.stderr
 
 
+@pytest.mark.parametrize("method", ["negate", "mask-span", "crop-prefix-chars", "crop+negate"])
+def test_augment_names_unit_char_only_where_all_methods_take_it(
+    invoke: Callable[..., Any], method: str
+) -> None:
+    text = "今天天气很好我们去公园\n"
+    result = invoke("augment", "-", "--method", method, "-o", "-", input=text)
+    assert result.exit_code == 0
+    assert "--unit" not in result.stderr
+    assert ("a phrase counts as one word" in result.stderr) == ("+" in method)
+
+
+@pytest.mark.parametrize("text", ["我不喜欢这个。", "Ich mag das nicht."])
+def test_negate_warns_if_its_rules_fit_few_sentences(invoke: Callable[..., Any], text: str) -> None:
+    result = invoke("augment", "-", "--method", "negate", "-o", "-", input=f"{text}\n" * 3)
+    assert '3 hard negatives are the sentence behind "Not"' in result.stderr
+    result = invoke("augment", "-", "--method", "negate", "-o", "-", input="I am here.\n" + text)
+    assert "behind" not in result.stderr
+
+
+@pytest.mark.parametrize("method", ["eda", "synonym"])
+def test_augment_warns_if_wordnet_has_no_words_of_the_language(
+    invoke: Callable[..., Any], tmp_path: Path, method: str
+) -> None:
+    folder = write_wordnet(tmp_path / "dict")
+    arguments = ("--method", method, "--wordnet-dir", folder, "-o", "-")
+    result = invoke("augment", "-", *arguments, input="Я дома.\nОн дома.\n")
+    assert "2 sentences have no English letters (a to z)" in result.stderr
+    assert "too short" not in result.stderr
+    assert "letters" not in invoke("augment", "-", *arguments, input="I am at home.\n").stderr
+
+
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl", "pairs.csv.gz"])
 def test_augment_writes_every_format_that_train_reads(
     invoke: Callable[..., Any], corpus: Path, sentences: list[str], tmp_path: Path, name: str

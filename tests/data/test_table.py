@@ -62,6 +62,17 @@ def test_sentences_keeps_blank_lines_and_unicode_separators(tmp_path):
     assert list(Table(path, Job.TEXTS).texts()) == ["one", "", "two\u2028still two"]
 
 
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv"])
+def test_texts_that_nobody_sees_are_empty(tmp_path, suffix):
+    texts = ["one", "\u200b", "\u00ad", "a\u00adb", "😀"]
+    if suffix == ".jsonl":
+        content = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    else:
+        content = "\n".join(["text", *texts][suffix == ".txt" :]) + "\n"
+    path = write(tmp_path / f"a{suffix}", content)
+    assert list(Table(path, Job.TEXTS).texts()) == ["one", "", "", "a\u00adb", "😀"]
+
+
 def test_sentences_reads_stdin(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("a b\nç\n".encode())))
     assert list(Table("-", Job.TEXTS).texts()) == ["a b", "ç"]

@@ -4,9 +4,12 @@ from simcse_cli.data.jobs import Job
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import (
     OverlapMean,
+    are_lines,
     clean_text,
     has_control_characters,
+    key_words,
     match_key,
+    one_line,
     overlap_f1,
     words,
 )
@@ -20,12 +23,21 @@ from simcse_cli.data.text import (
         ("a\u2028b\u00a0c\x85d", "a b c d"),
         ("half \ud83d pair", "half pair"),
         ("\u0928\u0940", "\u0928\u0940"),
+        ("\u200b \u00ad\ufeff", ""),
+        ("a\u00adb", "a\u00adb"),
         ("\U0001f468\u200d\U0001f469", "\U0001f468\u200d\U0001f469"),
     ],
 )
 def test_clean_text_keeps_one_line_of_printable_text(text, cleaned):
     assert clean_text(text) == cleaned
     cleaned.encode()
+
+
+@pytest.mark.parametrize("text", ["a ", "a\tb", " ", "a\u00a0b", "\u200b", "\u00ad\ufe0f"])
+def test_are_lines_finds_each_text_that_one_line_changes(text):
+    assert are_lines(["one", "zwei für"])
+    assert one_line(text) != text
+    assert not are_lines(["one", text])
 
 
 def test_has_control_characters_ignores_white_space():
@@ -41,6 +53,11 @@ def test_has_control_characters_ignores_white_space():
         ("我喜欢 cats", ["我", "喜", "欢", "cats"]),
         ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
         ("...", []),
+        ("I ❤\ufe0f you", ["i", "you"]),
+        ("Donau\u00addampf\u00adschiff", ["donaudampfschiff"]),
+        ("می\u200cخواهم", ["میخواهم"]),
+        ("one\u200btwo", ["one", "two"]),
+        ("İZMİR", ["izmir"]),
     ],
 )
 def test_words_splits_by_script(text, expected):
@@ -61,6 +78,16 @@ def test_words_splits_by_script(text, expected):
         ("2010–12", "2010-12"),
         ("−1 °C", "-1 °C"),
         ("C＋＋", "C++."),
+        ("2 1\\/2 cups", "2½ cups"),
+        ("10² m²", "10^2 m2"),
+        ("H₂O", "H2O"),
+        ("50 %", "50％"),
+        ("👍!", "👍"),
+        ("I ❤\ufe0f you", "I ❤ you"),
+        ("Donau\u00addampf\u00adschiff", "Donaudampfschiff"),
+        ("10\u200b000", "10 000"),
+        ("İZMİR", "izmir"),
+        ("``Yes''", '"Yes"'),
     ],
 )
 def test_match_key_sets_spelling_details_aside(first, second):
@@ -81,10 +108,47 @@ def test_match_key_sets_spelling_details_aside(first, second):
         ("1/2 Liter", "12 Liter"),
         ("Größe 5,5", "Größe 55"),
         ("٣٫٥", "٣٥"),
+        ("10² metres", "102 metres"),
+        ("10⁻² metres", "10-2 metres"),
+        ("10₂", "10²"),
+        ("1½ cups", "11/2 cups"),
+        ("1 1/2 cups", "11/2 cups"),
+        ("50% off", "50 off"),
+        ("x ≠ 5", "x = 5"),
+        ("a<b", "a>b"),
+        ("F♯", "F♭"),
+        ("$5", "€5"),
+        ("My exam 😀", "My exam 😭"),
+        ("Stock ↑", "Stock ↓"),
+        ("👍", "👎"),
+        ("👍🏻", "👍🏿"),
+        ("❤", "💔"),
+        ("🇩🇪", "🇫🇷"),
+        ("\U0001f3f4\U000e0067\U000e0062\U000e007f", "\U0001f3f4\U000e0075\U000e0073\U000e007f"),
+        ("=)", "=("),
     ],
 )
 def test_match_key_keeps_different_texts_apart(first, second):
     assert match_key(first) != match_key(second)
+
+
+def test_match_key_is_the_same_for_ascii_and_with_other_letters():
+    ascii_text = "".join(map(chr, range(128)))
+    assert match_key(f"{ascii_text} é") == match_key(ascii_text) + "é"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(map(chr, range(128))),
+        "Half: 1 / 2 of C#'s, -1 and 4.95 (50% off)",
+        "1½ 猫が好き 😀 10² − 5 é",
+        "...",
+        "",
+    ],
+)
+def test_key_words_are_the_parts_of_the_match_key(text):
+    assert "".join(key_words(text)) == match_key(text)
 
 
 def slow_f1(first, second):
@@ -111,6 +175,8 @@ def slow_f1(first, second):
         ("Le caf\u00e9 est ferm\u00e9.", "Le cafe\u0301 est ferme\u0301.", 1.0),  # NFC and NFD
         ("\ud55c\uad6d\uc5b4", "\u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165", 1.0),
         ("\uff21\uff22\uff23 \uff11", "abc 1", 1.0),  # full-width letters
+        ("❤\ufe0f Liebe", "☀\ufe0f Sonne", 0.0),
+        ("می\u200cخواهم", "میخواهم", 1.0),
     ],
 )
 def test_overlap_f1_of_known_pairs(first, second, expected):

@@ -38,6 +38,7 @@ def lint(*rows, count_tokens=None, max_length=2):
         (("",), Check.EMPTY),
         (("a sentence", "0.543"), Check.NUMBER_AS_TEXT),
         (("  ", "a"), Check.EMPTY),
+        (("\u200b", "a"), Check.EMPTY),
         (("a\x07b", "c"), Check.CONTROL_CHARACTERS),
         (("caf\u00c3\u00a9", "c"), Check.WRONG_ENCODING),
         (("it\u00e2\u20ac\u2122s",), Check.WRONG_ENCODING),

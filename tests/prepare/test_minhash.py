@@ -34,6 +34,19 @@ def test_shingles_of_text_without_words_differ():
     assert shingles("!!!").tolist() != shingles("???").tolist()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("I like C++", "I like C#"),
+        ("It is -5 °C", "It is +5 °C"),
+        ("1.000 euros", "1,000 euros"),
+        ("Fine 😀", "Fine 😭"),
+    ],
+)
+def test_shingles_keep_the_marks_that_exact_duplicates_keep(first, second):
+    assert plain_jaccard(first, second) < 1
+
+
 def test_jaccard_agrees_with_sets(sentences):
     others = [*sentences, "A man is playing.", "one"]
     for first in others:

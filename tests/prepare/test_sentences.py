@@ -30,6 +30,14 @@ def test_sentence_rows_reads_sources_in_order(tmp_path):
         ["Ich bin 30.", "Danach war ich 31.", "I am 30.", "Then I was 31."],
         ["La Sra. López vive en EE. UU. desde la pág. 3.", "Ud. no."],
         ["Mme. Curie et M. Dupont, p. ex. en été.", "Bon."],
+        ["Il dit.", "« Oui, je viens. »", "Il partit.", "«\u00a0Non\u202f!\u00a0» dit-il.", "Bon."],
+        ["Er kam.", "»Gut.«", "»Ja.«", "Dann ging er."],
+        ["मैं घर गया।", "वह आया॥", "१ ठीक।"],
+        ["هل أنت هنا؟", "نعم.", "أنا هنا."],
+        ["یہ گھر ہے۔", "وہ آیا۔"],
+        ["Ես եկա։", "Նա գնաց։"],
+        ["ሰላም።", "እንዴት ነህ፧", "ደህና።"],
+        ["Ποιος είναι\u037e", "Εγώ είμαι."],
     ],
 )
 def test_split_sentences_of_text_joined_by_spaces(sentences):
@@ -46,6 +54,8 @@ def test_split_sentences_needs_no_space_after_cjk_marks():
         ["「はい。そうです。」と言った。", "料金は1.5万円です。"],
         ["彼は『行く！』と答えた。", "とても（本当に。多分）いい。", "「はい。」", "とても。"],
         ["「閉じない。", "次。"],
+        ["他说：“好。很好。”", "然后走了。", "“是吗？”", "她问。"],
+        ["何！？", "本当。。。", "実験した．", "値は１．５だった．", "ﾊｲ｡", "ｲｲｴ｡"],
     ],
 )
 def test_split_sentences_keeps_cjk_brackets_whole(sentences):

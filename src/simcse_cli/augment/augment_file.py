@@ -4,6 +4,7 @@ Several cores share the work.
 """
 
 import os
+import re
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from threading import Thread
 from typing import Any
 
 from simcse_cli.augment.augmentations import (
+    UNIT_OPERATORS,
     WITH_SYNONYMS,
     WITHOUT_CHANCE,
     TextAugmenter,
@@ -47,7 +49,9 @@ _CHUNK_LINES = 2000
 # Workers start only from this many chunks on: one process does fewer before they have started.
 _CHUNKS_FOR_WORKERS = 4
 _CHUNKS_PER_WORKER = 3
-_UNSPACED_SHARE = 0.01  # above this share of the lines, text without spaces is worth a warning
+# Above this share of the lines, text that a method is not made for is worth a warning.
+_UNFIT_SHARE = 0.01
+_ENGLISH_LETTER = re.compile("[A-Za-z]")
 
 NumberedLine = tuple[int, str]
 
@@ -113,7 +117,7 @@ def augment_file(
             f"{target}: {counts['rows']:,} {kind} of {counts['lines']:,} sentences, "
             f"{counts['unchanged']:,} of them unchanged{blank}"
         )
-        _warn_of_counts(counts, name, changed, options.unit, progress)
+        _warn_of_counts(counts, name, changed, steps, progress)
         if str(writing.path) != STDIO:
             progress.detail(f"wrote {writing.record}")
 
@@ -231,7 +235,9 @@ def write_pairs(
 
     Short inputs are processed in this process. ``lines`` counts the lines that are not blank,
     ``blank`` the blank lines, ``rows`` the rows, ``unchanged`` the rows whose anchor equals the
-    changed text, and ``unspaced`` the lines with a stretch in a script written without spaces.
+    changed text, ``unspaced`` the lines with a stretch in a script written without spaces,
+    ``not_english`` the lines without a letter from a to z, and ``only_not`` the rows in which no
+    rule of ``negate`` fitted.
     """
     counts = Counter[str]()
     # Chunks come back in the order of the input, whichever process has worked on them.
@@ -313,6 +319,8 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
         rows=len(rows),
         unchanged=sum(row[0] == row[-1] for row in rows),  # the changed text is in the last column
         unspaced=sum(is_unspaced(text) for _, text in lines),
+        not_english=sum(_ENGLISH_LETTER.search(text) is None for _, text in lines),
+        only_not=sum(job.negates and row[-1] == f"Not {row[0]}" for row in rows),
     )
     return rows, counts
 
@@ -344,19 +352,39 @@ def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> 
 
 
 def _warn_of_counts(
-    counts: Counter[str], name: str, changed: str, unit: TextUnit, progress: Progress
+    counts: Counter[str],
+    name: str,
+    changed: str,
+    steps: Sequence[AugmentOptions],
+    progress: Progress,
 ) -> None:
-    """Warn if over 1% of the sentences hold text without spaces, or if most texts are unchanged.
+    """Warn if the methods do not fit over 1% of the sentences, or do too little to most of them.
 
-    The first warning is for words only. ``changed`` is what the changed texts are called:
-    positives, or hard negatives.
+    ``changed`` is what the changed texts are called: positives, or hard negatives.
     """
-    if counts["unspaced"] > _UNSPACED_SHARE * counts["lines"] and unit is TextUnit.WORD:
+    least = _UNFIT_SHARE * counts["lines"]
+    methods = {step.method for step in steps}
+    counts_words = not methods.isdisjoint({*UNIT_OPERATORS, Augmentation.MLM})
+    if counts["unspaced"] > least and counts_words and steps[0].unit is TextUnit.WORD:
+        hint = "; --unit char works on characters" if methods <= UNIT_OPERATORS.keys() else ""
         progress.warn(
             f"{name}: {counts['unspaced']:,} sentences hold text without spaces, "
-            "where a phrase counts as one word; --unit char works on characters"
+            f"where a phrase counts as one word{hint}"
         )
-    if 2 * counts["unchanged"] > counts["rows"]:
+    if 2 * counts["only_not"] > counts["rows"]:
+        what = "hard negative is" if counts["only_not"] == 1 else "hard negatives are"
+        progress.warn(
+            f'{name}: {counts["only_not"]:,} {what} the sentence behind "Not", '
+            "because no rule of negate fits; the rules are for English"
+        )
+    is_english = not methods.isdisjoint(WITH_SYNONYMS)
+    if is_english and counts["not_english"] > least:
+        what = "sentence has" if counts["not_english"] == 1 else "sentences have"
+        progress.warn(
+            f"{name}: {counts['not_english']:,} {what} no English letters (a to z), "
+            "and the words of WordNet are English"
+        )
+    elif 2 * counts["unchanged"] > counts["rows"]:
         progress.warn(
             f"more than half of the {changed} equal their anchor: "
             "too short for this method and rate"

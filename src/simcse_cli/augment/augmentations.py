@@ -39,6 +39,9 @@ UNIT_OPERATORS: dict[Augmentation, Callable[..., list[str]]] = {
 }
 """The methods that work on characters as well as on words."""
 
+ON_CHARACTERS = (Augmentation.CROP_PREFIX_CHARS, Augmentation.MASK_SPAN)
+"""The methods that always work on characters."""
+
 WITH_SYNONYMS = (Augmentation.SYNONYM, Augmentation.EDA)
 """The methods that need WordNet."""
 
@@ -85,6 +88,10 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
+    if unit is TextUnit.CHAR and method in ON_CHARACTERS:
+        raise ConfigError(
+            f"{method} works on characters in any case, found unit char", hint="leave --unit out"
+        )
     if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
         hint = f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
         raise ConfigError(f"{method} works on whole words, found unit char", hint=hint)

@@ -20,7 +20,7 @@ from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_judgement, is_mis
 from simcse_cli.data.names import fold, is_usual
 from simcse_cli.data.roles import decide, judges_later, told_line
 from simcse_cli.data.show import shorten
-from simcse_cli.data.text import are_lines, one_line
+from simcse_cli.data.text import are_lines, one_line, visible
 from simcse_cli.errors import DataError
 
 _BATCH_ROWS = 64
@@ -280,7 +280,7 @@ class Table:
         # A text file has one column, the line itself.
         if reading.is_text:
             for line in islice(self._lines_of_text(), start, None):
-                yield line, (line,) * len(beside)
+                yield visible(line), (line,) * len(beside)
             return
         if not reading.grid.names:
             return
@@ -302,7 +302,7 @@ class Table:
                 text = "" if cell in missing else cell
             else:
                 text = self._text(cell, names[0], number)
-            yield text, cells[n_names:]
+            yield visible(text), cells[n_names:]
 
     def _lines_of_text(self) -> Iterator[str]:
         lines = (cells[0] for _, cells in self.rows("text"))
@@ -322,8 +322,8 @@ class Table:
         return self.text_of(cell)
 
     def text_of(self, cell: Any) -> str:
-        """Return a cell as text, "" for a missing one."""
-        text = cell_text(cell)
+        """Return a cell as text, "" for a missing one and for a text that nobody sees."""
+        text = visible(cell_text(cell))
         return "" if text.strip() in self._missing else text
 
     @cached_property

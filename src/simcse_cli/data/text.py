@@ -24,14 +24,34 @@ _TERM_RUN = regex.compile(
 _ASCII_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f"
 _SPACES = _ASCII_SPACES + "".join(filter(str.isspace, map(chr, range(0x80, 0x3001))))
 _CONTROL = regex.compile(r"[[\p{Cc}\p{Cs}]--\s]", regex.VERSION1)
-_NOT_IN_KEY = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
-_ASCII_NOT_IN_KEY = "".join(c for c in map(chr, range(128)) if not c.isalnum()).encode()
-# The marks that tell two texts apart: between two digits (1/2), a sign before a number (-1), and
-# plus or hash after a letter (C++). The group keeps them when a text is split.
-_SIGNS = re.compile(r"((?<=\d)[\W_]+(?=\d)|(?<![^\s(\[])[-+](?=\d)|(?<=[^\W\d_])[+#]+)")
+# Symbols and emoji are content, with the colours of skin and the tags of flags. So are percent
+# signs, which Unicode calls punctuation. Of the modifiers (Sk) only ^ is: the grave accent is a
+# quote in tokenised text.
+_SYMBOLS = r"\p{So}\p{Sm}\p{Sc}\^\p{Emoji_Modifier}\U000e0020-\U000e007f%‰‱٪"
+_NOT_IN_KEY = regex.compile(rf"[^\p{{L}}\p{{M}}\p{{N}}{_SYMBOLS}]")
+_KEY_WORD = regex.compile(
+    rf"[{_UNSPACED}]\p{{M}}*|[\p{{L}}\p{{M}}\p{{N}}--{_UNSPACED}]+|[{_SYMBOLS}]", regex.VERSION1
+)
+_ASCII_KEY_WORD = re.compile(r"[^\W_]+|[$%+<=>^|~]")
+_ASCII_NOT_IN_KEY = "".join(filter(_NOT_IN_KEY.fullmatch, map(chr, range(128)))).encode()
+_CONTENT = regex.compile(r"[\p{L}\p{M}\p{N}\p{So}]")
+# The marks that tell two texts apart: between two digits (1/2), a minus before a number (-1), and
+# a hash after a letter (C#). The group keeps them when a text is split.
+_SIGNS = re.compile(r"((?<=\d)[\W_]+(?=\d)|(?<![^\s(\[])-(?=\d)|(?<=[^\W\d_])#+)")
 # Every text with a mark of the first two kinds matches this. Most texts do not, and this search
 # costs less than the splitting.
-_MAY_HAVE_SIGNS = re.compile(r"[-+\d](?:(?<=\d)[\W_]+\d|(?<=[-+])\d)")
+_MAY_HAVE_SIGNS = re.compile(r"[-\d](?:(?<=\d)[\W_]+\d|(?<=-)\d)")
+# The space of a mixed number (1 1/2), also with PTB's 1\/2.
+_MIXED_NUMBER = re.compile(r"(?<=\d)\s+(?=\d+\s*\\?/\s*\d)")
+# NFKC would join these to the digit before them: 10² would be 102, and 1½ would be 11/2.
+_BEHIND_DIGIT = regex.compile(r"(?<=\d)[\p{No}⁺⁻₊₋]")
+_BORDERS = {"<fraction>": " ", "<sub>": "_"}  # by the kind of character, else ^
+# Characters that nobody sees, such as soft hyphens, joiners and the selectors of emoji; but a
+# zero-width space separates words, and the tags of flags can be seen.
+_UNSEEN = regex.compile(
+    r"[\p{Default_Ignorable_Code_Point}--[\u200b\U000e0020-\U000e007f]]", regex.V1
+)
+_SEEN = regex.compile(r"[^\s\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]")
 _DASH = regex.compile(r"\p{Pd}|\N{MINUS SIGN}")
 # In a mark, spacing, quotes and the backslash of PTB's "1\\/2" are left out.
 _NOT_IN_SIGNS = re.compile(r"[\s\\'\"‘’“”]+")
@@ -45,7 +65,13 @@ def clean_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return the text with runs of white space as one space; a text that nobody sees is ""."""
+    return visible(" ".join(text.split()))
+
+
+def visible(text: str) -> str:
+    """Return the text, or "" if it is nothing but unseen characters, such as zero-width spaces."""
+    return text if text.isprintable() or _SEEN.search(text) else ""
 
 
 def are_lines(texts: Iterable[str]) -> bool:
@@ -55,7 +81,8 @@ def are_lines(texts: Iterable[str]) -> bool:
     """
     joined = " ".join(("", *texts, ""))  # a space at an end of a text makes a double space
     spaces = _ASCII_SPACES if joined.isascii() else _SPACES
-    return "  " not in joined and not any(space in joined for space in spaces)
+    has_other_spaces = "  " in joined or any(space in joined for space in spaces)
+    return not has_other_spaces and joined.isprintable()
 
 
 def has_control_characters(text: str) -> bool:
@@ -66,6 +93,7 @@ def words(text: str) -> list[str]:
     """Return the lower-cased words: runs of letters, marks and digits, in Unicode's form NFKC.
 
     ``"It's 5 p.m."`` gives it, s, 5, p, m. In scripts without spaces each character is a word.
+    Soft hyphens and joiners cut no word, but a zero-width space does.
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
@@ -73,7 +101,9 @@ def words(text: str) -> list[str]:
 
 
 def _lower(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).lower()
+    """Return the text in small letters and form NFKC, without unseen characters; İ gives i."""
+    lowered = unicodedata.normalize("NFKC", text).lower().replace("i\u0307", "i")
+    return str(_UNSEEN.sub("", lowered))
 
 
 def terms(text: str) -> list[str]:
@@ -117,34 +147,91 @@ def match_key(text: str) -> str:
     """Return the text without case, spacing, Unicode variants, and punctuation of no meaning.
 
     Tokenised and plain spellings of a sentence have the same key: ``"It is n't so ."`` and ``"It
-    isn't so"``. Marks that change a number or a name are kept: those between two digits (``4.95``,
-    ``1/2``), a plus or minus that starts a number (``-1``), and plus and hash after a letter
-    (``C++``, ``C#``). The key of a text without letters and digits is the text itself, on one line.
+    isn't so"``. Symbols and emoji are kept, and so are marks that change a number or a name: those
+    between two digits (``4.95``, ``1/2``), a minus that starts a number (``-1``), percent signs,
+    and a hash after a letter (``C#``). A space between a number and a fraction becomes a plus. The
+    key of a text without letters, digits and emoji is the text itself, on one line.
 
     Example:
-        >>> match_key("Half: 1 / 2 of C#'s."), match_key("covid-19")
-        ('half1/2ofc#s', 'covid19')
+        >>> match_key("Half: 1 / 2 of C#'s."), match_key("covid-19"), match_key("1½ + 10²")
+        ('half1/2ofc#s', 'covid19', '1+1/2+10^2')
     """
-    if text.isascii():
-        plain = text.lower()
-    else:
-        plain = unicodedata.normalize("NFKC", text).casefold()
-        plain = _DASH.sub("-", plain).replace("⁄", "/")
-    key = _letters_and_digits(plain)
-    # Most texts have no mark to keep. When the others are split, every second part is such a mark.
-    may_have_signs = not key.isalpha() and _MAY_HAVE_SIGNS.search(plain)
-    if may_have_signs or "+" in plain or "#" in plain:
-        parts = _SIGNS.split(plain)
-        parts[::2] = map(_letters_and_digits, parts[::2])
-        parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
+    plain = _plain(text)
+    key = _content(plain)
+    if key.isalpha() and "#" not in plain:
+        return key
+    if not _CONTENT.search(key):
+        return one_line(text)
+    parts = _split_signs(plain)
+    if len(parts) > 1:
+        parts[::2] = map(_content, parts[::2])
         key = "".join(parts)
-    return key or one_line(text)
+    return key
 
 
-def _letters_and_digits(text: str) -> str:
+def key_words(text: str) -> list[str]:
+    """Return the words, marks and symbols of ``match_key``, which are the key if they are joined.
+
+    Example:
+        >>> key_words("Half: 1 / 2 of C#'s."), key_words("5% 😀")
+        (['half', '1', '/', '2', 'of', 'c', '#', 's'], ['5', '%', '😀'])
+    """
+    plain = _plain(text)
+    if not _CONTENT.search(plain):
+        return one_line(text).split()
+    found: list[str] = []
+    for place, part in enumerate(_split_signs(plain)):
+        if place % 2:
+            found.append(part)
+        elif part.isascii():
+            found.extend(_ASCII_KEY_WORD.findall(part))
+        else:
+            found.extend(map(str, _KEY_WORD.findall(part)))
+    return list(filter(None, found))
+
+
+def _plain(text: str) -> str:
+    """Return the text without case and Unicode variants, with one kind of dash."""
+    if text.isascii():
+        return text.lower()
+    plain = _lower(_BEHIND_DIGIT.sub(_with_border, text)).casefold()
+    plain = plain.replace("⁄", "/").replace("\u200b", " ")
+    return str(_DASH.sub("-", plain))
+
+
+def _split_signs(plain: str) -> list[str]:
+    """Split a text at the marks that tell texts apart; every second part is such a mark.
+
+    Most texts have none, and stay whole.
+    """
+    if "#" not in plain and not _MAY_HAVE_SIGNS.search(plain):
+        return [plain]
+    parts = _SIGNS.split(_MIXED_NUMBER.sub("+", plain))
+    parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
+    return parts
+
+
+def _with_border(behind_digit: regex.Match[str]) -> str:
+    character = str(behind_digit.group())
+    kind = unicodedata.decomposition(character).partition(" ")[0]
+    return _BORDERS.get(kind, "^") + character
+
+
+def _content(text: str) -> str:
     if text.isascii():
         return text.encode().translate(None, _ASCII_NOT_IN_KEY).decode()
-    return str(_NOT_IN_KEY.sub("", text))
+    return text.translate(_KEY_TABLE)
+
+
+class _KeyTable(dict[int, int | None]):
+    """A table for ``str.translate``: it looks each character up once, in a third of the time."""
+
+    def __missing__(self, code: int) -> int | None:
+        self[code] = None if _NOT_IN_KEY.match(chr(code)) else code
+        return self[code]
+
+
+_KEY_TABLE = _KeyTable()
 
 
 def digest_keys(keys: Iterable[str]) -> int:

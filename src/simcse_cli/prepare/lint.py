@@ -24,7 +24,13 @@ from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.sides import SET
 from simcse_cli.data.table import RowPosition, Table
-from simcse_cli.data.text import digest_keys, has_control_characters, match_key, words
+from simcse_cli.data.text import (
+    digest_keys,
+    has_control_characters,
+    match_key,
+    visible,
+    words,
+)
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -285,7 +291,7 @@ class Linter:
 def _faults_of(text: str) -> set[Check]:
     """Return the faults that show in a text alone, without other texts."""
     text_faults = set[Check]()
-    if not text.strip():
+    if not visible(text).strip():
         text_faults.add(Check.EMPTY)
     elif is_missing(text):
         text_faults.add(Check.MISSING_VALUE)

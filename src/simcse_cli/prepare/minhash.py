@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simcse_cli.arrays import Floats
-from simcse_cli.data.text import words
+from simcse_cli.data.text import key_words
 
 N_BANDS = 16
 ROWS_PER_BAND = 4
@@ -30,8 +30,11 @@ Sketch = tuple[NDArray[np.uint32], list[int]]
 
 
 def shingles(text: str) -> NDArray[np.uint32]:
-    """Return the distinct CRC-32 values of the words and word pairs of a text, sorted."""
-    tokens = words(text) or text.split()  # a text of signs has no words
+    """Return the distinct CRC-32 values of the words and word pairs of a text, sorted.
+
+    Marks that change a number or a name, symbols and emoji are words, too.
+    """
+    tokens = key_words(text)
     pairs = (f"{left} {right}" for left, right in pairwise(["<", *tokens, ">"]))
     values = sorted({zlib.crc32(piece.encode()) for piece in (*tokens, *pairs)})
     return np.array(values, dtype=np.uint32)

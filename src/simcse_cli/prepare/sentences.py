@@ -20,18 +20,23 @@ _LISTS = parse_yaml(resource("abbreviations.yaml"), "abbreviations")
 _WORDS = {kind: frozenset(listed.split()) for kind, listed in _LISTS.items()}
 _FOREIGN = _WORDS["german"] | _WORDS["spanish"] | _WORDS["french"]
 _OPENERS = r"\"'“‘„«»‹›(\["
+# Greek (the question mark), Armenian, Arabic, Urdu, Hindi and Ethiopic marks.
+_OTHER_MARKS = "\u037e։؟۔।॥።፧"
 # Behind an end mark: closing quotes or brackets (group 1) and white space, before ¿, ¡, a digit or
-# a letter other than a to z. Behind a CJK end mark: closing quotes or brackets (group 2). If と
-# follows a quote, the sentence goes on, so that place is no boundary.
+# a letter other than a to z; French has spaces inside « ». Behind a CJK end mark: closing quotes or
+# brackets (group 2). If と follows a quote, the sentence goes on, so that place is no boundary. A
+# full-width stop is a mark only behind a CJK letter, as in １．５ it is none.
 _BOUNDARY = re.compile(
-    rf"""(?<=[.!?…])(["'“”’«»‹›)\]]*)\s+(?=[{_OPENERS}]*(?:[¿¡]|[^\W_a-z]))"""
-    r"""|(?<=[。！？])(["”」』）)]*)\s*(?=\S)(?!(?<=[」』])と[、い\u4e00-\u9fff])"""
+    rf"""(?<=[.!?…{_OTHER_MARKS}])((?:["'“”’«»‹›)\]]|\s[»›](?=\s))*)\s+"""
+    rf"""(?=(?:[{_OPENERS}]|[«‹]\s)*(?:[¿¡]|[^\W_a-z]))"""
+    r"""|(?:(?<=[。｡！？])|(?<=[\u3040-\u30ff\u4e00-\u9fff]．))"""
+    r"""(["”」』）)]*)\s*(?=[^\s。！？])(?!(?<=[」』])と[、い\u4e00-\u9fff])"""
 )
 # The last two words before a full stop; the first of them may be missing.
 _LAST_WORDS = re.compile(rf"(?:([^\s{_OPENERS}]+)\s+)?[{_OPENERS}]*([^\s{_OPENERS}]+)\.$")
 _NEXT_WORD = re.compile(rf"[\s{_OPENERS}¿¡]*([^\W_]+\.?)")
 _LONGEST_LOOK = 80  # characters before a mark in which the last two words are looked for
-_BRACKETS = {"「": "」", "『": "』", "（": "）", "(": ")"}
+_BRACKETS = {"「": "」", "『": "』", "（": "）", "(": ")", "“": "”"}
 
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
