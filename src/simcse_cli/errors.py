@@ -199,19 +199,20 @@ def require_extra(module: str, purpose: str) -> None:
 
 def did_you_mean(
     name: str,
-    known: Iterable[str] | Mapping[str, str],
+    known: Iterable[str],
     otherwise: str | None = None,
     *,
     cutoff: float = 0.6,
+    others: Mapping[str, str] | None = None,
 ) -> str | None:
     """Return a hint with the known name most like ``name``, or ``otherwise`` if none is similar.
 
-    If ``known`` is a mapping, the hint has the value of that name. ``cutoff`` is the least
+    ``others`` are further names, with what the hint says in place of each. ``cutoff`` is the least
     similarity, from 0 to 1.
     """
-    shown = known if isinstance(known, Mapping) else {each: each for each in known}
-    near = get_close_matches(name, list(shown), n=1, cutoff=cutoff)
-    return f"did you mean {shown[near[0]]}?" if near else otherwise
+    others = others or {}
+    near = get_close_matches(name, [*known, *others], n=1, cutoff=cutoff)
+    return f"did you mean {others.get(near[0], near[0])}?" if near else otherwise
 
 
 _OUT_OF_MEMORY = (

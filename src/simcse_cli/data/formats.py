@@ -356,7 +356,7 @@ def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:
-        hint = did_you_mean(given.sheet, list(sheets), f"there are {', '.join(sheets)}")
+        hint = did_you_mean(given.sheet, sheets, f"there are {', '.join(sheets)}")
         raise DataError(f"{name}: no sheet {given.sheet} with cells", hint=hint)
     if given.sheet is not None or given.never_asks:
         return given.sheet or first

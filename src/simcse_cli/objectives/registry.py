@@ -245,12 +245,15 @@ def objective_options(
                 hint=f'write {option}: TYPE = setting(DEFAULT, "What it is.")',
             )
         if option not in known:
-            near = {each: each for each in known}
-            near |= {other: f"the setting {own}" for other, own in OTHER_NAMES.items()}
+            others = {other: f"the setting {own}" for other, own in OTHER_NAMES.items()}
             raise ConfigError(
                 f"--set {option}: --objective {name} has no such option",
                 hint=did_you_mean(
-                    option, near, f"it has: {', '.join(known) or 'none'}", cutoff=0.4
+                    option,
+                    known,
+                    f"it has: {', '.join(known) or 'none'}",
+                    cutoff=0.4,
+                    others=others,
                 ),
             )
 

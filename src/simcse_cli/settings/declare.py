@@ -372,9 +372,8 @@ def check_keys(
         name = name_of.get(name, name)
         if name not in names:
             known = f"known keys: {', '.join(sorted(names))}"
-            near = {each: each for each in names}
-            near |= {other: own for other, own in OTHER_NAMES.items() if own in names}
-            hint = did_you_mean(name, near, known, cutoff=0.5)
+            others = {other: own for other, own in OTHER_NAMES.items() if own in names}
+            hint = did_you_mean(name, names, known, cutoff=0.5, others=others)
             raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
         if name in checked:
             raise ConfigError(f"{place}: the key {name} occurs twice")
