@@ -87,7 +87,7 @@ def change(run: Path, **facts: Any) -> None:
 def report(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Page, list[str]]:
     """Write the page and return it with what was said."""
     pages, heard = [], Heard()
-    monkeypatch.setattr(run_report, "html_page", lambda page: pages.append(page) or "the page")
+    monkeypatch.setattr(run_report, "html_page", lambda page, _: pages.append(page) or "the page")
     write_run_report(run, ReportOptions(output=run / "page.html", force=True, **options), heard)
     assert (run / "page.html").read_text() == "the page"
     return pages[0], heard.warnings
@@ -309,7 +309,7 @@ def test_the_seeds_of_a_folder_are_one_page_with_mean_and_deviation(tmp_path, mo
         change(run, start_score=0.75, timings={"train_s": 60.0})
         write_sts_result(run / "sts.json", dict.fromkeys(STS_TASKS, best))
     pages, heard = [], Heard()
-    monkeypatch.setattr(run_report, "html_page", lambda page: pages.append(page) or "the page")
+    monkeypatch.setattr(run_report, "html_page", lambda page, _: pages.append(page) or "the page")
     write_run_report(tmp_path / "new", ReportOptions(output=tmp_path / "page.html"), heard)
     (page,) = pages
     assert page.title == "new"

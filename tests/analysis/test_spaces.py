@@ -150,7 +150,8 @@ def opened(monkeypatch):
             return np.array([[len(text), text.count(" ")] for text in sentences], np.float32)
 
         found.append((options, calls))
-        return EvalEncoder("name", "avg", f"digest of {options.model}", 2, Precision.FP32, encode)
+        pooler = "avg" if options.embeddings is None else None
+        return EvalEncoder("name", pooler, f"digest of {options.model}", 2, Precision.FP32, encode)
 
     monkeypatch.setattr("simcse_cli.analysis.spaces.open_encoder", open_encoder)
     return found

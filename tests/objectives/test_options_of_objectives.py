@@ -195,8 +195,13 @@ def test_help_shows_the_defaults_of_the_objective(name):
 
 @pytest.mark.parametrize("name", list(Name))
 def test_check_settings_accepts_the_defaults_and_no_dropout(name):
-    check_settings(TrainConfig(objective=name))
-    check_settings(TrainConfig(objective=name, dropout_mode=DropoutMode.NONE))
+    companions = {}
+    if find_objective(name).needs_teacher:
+        companions["teacher"] = ["minilm"]
+    if name is Name.DIFFCSE:
+        companions["generator"] = "distilbert-base"
+    check_settings(TrainConfig(objective=name, **companions))
+    check_settings(TrainConfig(objective=name, dropout_mode=DropoutMode.NONE, **companions))
 
 
 @pytest.mark.parametrize(

@@ -213,8 +213,8 @@ def small(options):
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_recipe_builds_its_objective(name, tiny_model_dir):
-    # The recipe of DCLR leaves its teacher to the user.
-    has_teacher = name.startswith("dclr")
+    # These recipes leave the teacher to the user.
+    has_teacher = name.startswith(("dclr", "distill", "rankcse"))
     flags = {"teacher": ["unsup-simcse"]} if has_teacher else {}
     config = resolve_config(recipe=name, flags=flags, objective_defaults=objective_defaults)
     assert config.model in ALIASES
