@@ -195,17 +195,10 @@ def _tests_of(
             "not tested"
         )
         return []
-    # The scores of both systems whose examples they do not share.
     scored = _common_scores(candidate, baseline) & saved.union(*averages.values())
     for name in in_order((scored & wanted) - shared.keys()):
-        lacking = []
-        for system, seeds in ((candidate, candidate_examples), (baseline, baseline_examples)):
-            if any(name not in seed for seed in seeds):
-                lacking.append(system.label)
-        reason = f"has other examples in {candidate.label} than in {baseline.label}"
-        if lacking:
-            reason = f"has no saved scores in {' and '.join(lacking)}"
-        progress.warn(f"{label(name)} {reason}: not tested")
+        of_both = {candidate.label: candidate_examples, baseline.label: baseline_examples}
+        progress.warn(f"{label(name)} {_why_not_shared(name, of_both)}: not tested")
     baseline_entry, _ = baseline.members[0]
     if suite.name == "sts":
         # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
@@ -238,6 +231,17 @@ def _tests_of(
             TaskTest(suite.name, candidate.label, baseline.label, name, test, discordance)
         )
     return task_tests
+
+
+def _why_not_shared(name: str, examples_of: Mapping[str, Seeds]) -> str:
+    """Say why two systems, by their labels, share no examples of a task that both have scored."""
+    lacking = []
+    for system, seeds in examples_of.items():
+        if any(name not in seed for seed in seeds):
+            lacking.append(system)
+    if lacking:
+        return f"has no saved scores in {' and '.join(lacking)}"
+    return f"has other examples in {' than in '.join(examples_of)}"
 
 
 def _tested_averages(

@@ -299,10 +299,10 @@ class Table:
                     parts.append(self._text(part, name, number))
                 text = " ".join(parts).strip() if template is None else template.fill(parts)
             elif isinstance(cell, str):
-                text = "" if cell in missing else cell
+                text = "" if cell in missing else visible(cell)
             else:
                 text = self._text(cell, names[0], number)
-            yield visible(text), cells[n_names:]
+            yield text, cells[n_names:]
 
     def _lines_of_text(self) -> Iterator[str]:
         lines = (cells[0] for _, cells in self.rows("text"))
