@@ -1,10 +1,11 @@
 """Write ``docs/findings.md``: what the papers say, beside what the recipes measured from a raw language model.
 
 ``python docs/make_findings.py FOLDER`` reads the results of ``recipes/findings.sh`` into ``docs/findings.json`` and
-writes the page; without a folder it writes the page from the file. ``make_findings.py length FOLDER`` writes the curves
-into the page, before the tables are run, and prints the length that they choose. ``make_findings.py needed`` prints what
-the claims need of the recipes, a regular expression for ``--only`` of ``side_by_side.py``. The claims are in
-``docs/findings.yaml``. The tests fail when the page is stale.
+writes the page; without a folder it writes the page from the file. ``make_findings.py second FOLDER`` reads those of
+another encoder into ``docs/findings-second.json``. ``make_findings.py length FOLDER`` writes the curves into the page,
+before the tables are run, and prints the length that they choose. ``make_findings.py needed`` prints what the claims need
+of the recipes, a regular expression for ``--only`` of ``side_by_side.py``. The claims are in ``docs/findings.yaml``. The
+tests fail when the page is stale.
 """
 
 import itertools
@@ -94,6 +95,12 @@ SET_ASIDE = """An earlier rule asked the curves for the order of the settings al
 were run at that length ({n_runs} trainings with {n_seeds} seeds: {seen} claims seen, {not_seen} not seen, {not_decided}
 not decided). They were set aside, since most differences were of hundredths of a point, and the rule now asks for the
 size of the differences too.
+"""
+SECOND_ENCODER = """## A second encoder
+
+It has another shape: MiniLM's upper three layers alone, over the word embeddings, with no fresh layer (`LAYERS=4-6`). A
+finding of both encoders is worth more. The last column below has what this one shows, by the same rules and with a Holm
+correction of its own.
 """
 NEW_CAMPAIGN = "The raw encoder, the length of the runs and the number of seeds are others."
 RULES = """Each claim compares two trainings that differ in one setting, with the same seeds. **Seen**: for each of the
@@ -467,9 +474,8 @@ def row_of(
     claim: dict[str, Any],
     results: dict[str, Any],
     tests: dict[tuple[str, str, str], Test | None],
-    second: str | None = None,
-) -> tuple[str, str]:
-    """Return the table row of a claim, and its verdict; ``second`` is that of another encoder."""
+) -> list[str]:
+    """Return the cells of a claim's table row."""
     values, pairs = results["values"], results.get("pairs", {})
     found = [tests[key_of(each)] for each in claim["comparisons"]]
     n_open = sum(test is not None and test.p >= ALPHA for test in tests.values())
@@ -484,12 +490,10 @@ def row_of(
         columns["here"].append(pair + unit)
         over_pairs = pairs.get(" > ".join(comparison["runs"]))
         columns["pairs"].append(f"{over_pairs['p']:.2g}" if over_pairs else "–")
+        columns["difference"].append(shown_difference(test, measure))
         if test is None or np.isnan(test.deviation):
-            columns["difference"].append("–")
             columns["d"].append("–")
             continue
-        ends = [f"{scale * each:+z.{digits}f}" for each in (test.difference, test.low, test.high)]
-        columns["difference"].append(f"{ends[0]} [{ends[1]}, {ends[2]}]")
         columns["d"].append(f"{test.difference / test.deviation:+z.1f}" if test.deviation else "–")
         if test.p >= ALPHA and test.n > 1:
             columns["open"].append(f"{scale * smallest(test, n_open):.{digits}f}")
@@ -501,10 +505,26 @@ def row_of(
     if result == "not decided" and columns["open"]:
         said += f" (could see {', '.join(columns['open'])})"
     names = ("paper", "here", "difference", "d", "pairs")
-    cells = [claim["claim"], claim["where"], *("; ".join(columns[name]) for name in names), p, said]
-    if second is not None:
-        cells.append(second)
-    return f"| {' | '.join(cells)} |", result
+    return [claim["claim"], claim["where"], *("; ".join(columns[name]) for name in names), p, said]
+
+
+def shown_difference(test: Test | None, measure: str) -> str:
+    """Return a mean difference with its interval, or a dash where there is none."""
+    if test is None or np.isnan(test.deviation):
+        return "–"
+    digits, scale = units(measure)
+    ends = [f"{scale * each:+z.{digits}f}" for each in (test.difference, test.low, test.high)]
+    return f"{ends[0]} [{ends[1]}, {ends[2]}]"
+
+
+def cell_of_second(claim: dict[str, Any], tests: dict[tuple[str, str, str], Test | None]) -> str:
+    """Return what another encoder says of a claim: the verdict and the differences."""
+    found = [tests[key_of(each)] for each in claim["comparisons"]]
+    result = verdict(found)
+    if result == "not run":
+        return "–"
+    measures = (each.get("measure", "dev") for each in claim["comparisons"])
+    return f"{result}: {'; '.join(map(shown_difference, found, measures))}"
 
 
 def verdicts(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -615,29 +635,30 @@ def page(
     second: dict[str, Any] | None = None,
 ) -> str:
     """Return the page as Markdown; ``second`` are the results of another encoder."""
-    sections, counts = [], Counter[str]()
+    sections = []
     tests = tests_of(groups, results)
-    others = verdicts(second, groups) if second else {}
+    of_second = tests_of(groups, second) if second else None
+    heads = ["claim", "where", "paper", "here", "difference", "d", "p over pairs", "p", ""]
+    if of_second:
+        heads.append("second encoder")
     for group in groups:
-        rows = [
-            row_of(claim, results, tests, others.get(claim["claim"])) for claim in group["claims"]
-        ]
-        counts.update(result.strip("*") for _, result in rows)
-        heads = ["claim", "where", "paper", "here", "difference", "d", "p over pairs", "p", ""]
-        if second:
-            heads.append("second encoder")
-        rule = "|".join("---" for _ in heads)
-        head = f"| {' | '.join(heads)} |\n|{rule}|"
-        sections.append(f"## {group['group']}\n\n{head}\n" + "\n".join(row for row, _ in rows))
-    order = ("seen", "not seen", "not decided", "not run")
-    total = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+        lines = [heads, ["---"] * len(heads)]
+        for claim in group["claims"]:
+            cells = row_of(claim, results, tests)
+            if of_second:
+                cells.append(cell_of_second(claim, of_second))
+            lines.append(cells)
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        sections.append(f"## {group['group']}\n\n{table}")
     rules = RULES.format(
         levels=", ".join(f"{level:.4f}" for level in levels(ALPHA)),
         n_tests=len(tests),
         power=detectable(LOOKS[-1], levels(ALPHA)[-1]),
         share=power(LOOKS[-1], levels(ALPHA)[-1], 1.0),
     )
-    parts = [INTRO, _raw(results), _facts(results, counts, total), _length(results), rules]
+    parts = [INTRO, _raw(results), _facts(results, groups), _length(results), rules]
+    if second:
+        parts += [SECOND_ENCODER, _start(second), _facts(second, groups), _length(second, "###")]
     parts += ["\n\n".join(sections) + "\n", changes(results, groups), _next(results)]
     return "\n".join(filter(None, parts)) + pictures()
 
@@ -669,7 +690,10 @@ def _next(results: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _facts(results: dict[str, Any], counts: Counter[str], total: str) -> str:
+def _facts(results: dict[str, Any], groups: Sequence[dict[str, Any]]) -> str:
+    counts = Counter(verdicts(results, groups).values())
+    order = ("seen", "not seen", "not decided", "not run")
+    total = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
     hours, versions = results["hours"], results["versions"]
     seeds = ", ".join(map(str, results["seeds"]))
     where = f", {results['hardware']}" if results.get("hardware") else ""
@@ -785,8 +809,12 @@ def main(arguments: Sequence[str]) -> None:
     if arguments[:1] == ["length"]:
         choose_length(Path(arguments[1]))
         arguments = ()
+    targets = (RESULTS, SECOND)
+    if arguments[:1] == ["second"]:
+        arguments = arguments[1:]
+        targets = (SECOND,)
     groups = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
-    for folder, target in zip(map(Path, arguments), (RESULTS, SECOND), strict=False):
+    for folder, target in zip(map(Path, arguments), targets, strict=False):
         old = json.loads(target.read_text(encoding="utf-8")) if target.is_file() else {}
         found = collect(folder, groups)
         found["previous"] = old.get("previous", {})
@@ -798,7 +826,7 @@ def main(arguments: Sequence[str]) -> None:
                 _figure(name).unlink(missing_ok=True)
         text = json.dumps(found, indent=1, sort_keys=True)
         target.write_text(text + "\n", encoding="utf-8")
-    for name in FIGURES if arguments else ():
+    for name in FIGURES if arguments and targets[0] is RESULTS else ():
         for drawn in Path(arguments[0]).glob(f"figure*-small/{name.removeprefix('findings-')}.png"):
             shutil.copyfile(drawn, _figure(name))
     results = json.loads(RESULTS.read_text(encoding="utf-8"))

@@ -5,7 +5,7 @@
 # SEEDS=1,2,3 first, then more seeds in the recipes of the claims that are open (the seeds that are there are kept).
 # Several commands at a time (2 on two cores, 20 on a GPU), and only what the claims need:
 # OUT=runs/findings python recipes/side_by_side.py 2 recipes/findings.sh --only "$(python docs/make_findings.py needed)"
-# A second encoder: LAYERS=4-6 OUT=runs/findings-3 PAGE="runs/findings runs/findings-3" recipes/findings.sh
+# A second encoder: LAYERS=4-6 OUT=runs/findings-3 PAGE="second runs/findings-3" recipes/findings.sh
 set -euo pipefail
 here=$(dirname "$0")
 export SCALE=small RAW=1 OUT=${OUT:-runs/findings} SEEDS=${SEEDS:-1,2,3}
