@@ -63,7 +63,7 @@ def cached_backward(
     for leaf, column in zip(leaves, zip(*parts, strict=True), strict=True):
         # The loss may not depend on this leaf.
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        gradients.append(gradient.split([len(rows) for rows in column]))
+        gradients.append(torch.split(gradient, [len(rows) for rows in column]))
 
     # Third pass: repeat the masks of the first, then go back to the random state before this pass.
     final_state = RngState.of(device)
