@@ -8,7 +8,7 @@ from simcse_cli.losses.vicreg import covariance_loss, variance_loss, vicreg
 
 
 def total(view_a: torch.Tensor, view_b: torch.Tensor) -> torch.Tensor:
-    return sum(vicreg(view_a, view_b))
+    return sum(vicreg(view_a, view_b).values())
 
 
 class TestVicreg:
@@ -19,9 +19,9 @@ class TestVicreg:
     def test_vicreg_terms_of_shifted_views_are_closed_form(self):
         view = signs(2)  # unbiased variance 4/3 per column
         terms = vicreg(view, view + 0.5, invariance_weight=1.0)
-        assert terms.invariance.item() == pytest.approx(0.25)
-        assert terms.variance.item() == pytest.approx(0.0)
-        assert terms.covariance.item() == pytest.approx(0.0)
+        assert terms["invariance"].item() == pytest.approx(0.25)
+        assert terms["variance"].item() == pytest.approx(0.0)
+        assert terms["covariance"].item() == pytest.approx(0.0)
 
     def test_covariance_loss_of_a_repeated_column_is_closed_form(self):
         view = signs(1).repeat(2, 3)  # 4 rows, unbiased variance 4/3, three equal columns
@@ -70,8 +70,8 @@ class TestVicreg:
         a, b = normal(6, 4), normal(6, 4, seed=1)
         plain = vicreg(a, b, invariance_weight=1.0, variance_weight=1.0, covariance_weight=1.0)
         weighted = vicreg(a, b, invariance_weight=2.0, variance_weight=3.0, covariance_weight=5.0)
-        for term, plain_term, weight in zip(weighted, plain, (2, 3, 5), strict=True):
-            assert term.item() == pytest.approx(weight * plain_term.item(), rel=1e-12)
+        for (name, term), weight in zip(weighted.items(), (2, 3, 5), strict=True):
+            assert term.item() == pytest.approx(weight * plain[name].item(), rel=1e-12)
 
     def test_vicreg_gradient_is_right(self):
         a, b = ((normal(5, 3, seed=s) * 0.3).requires_grad_() for s in range(2))

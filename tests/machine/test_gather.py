@@ -72,7 +72,7 @@ def barlow_twins_case(weight: Tensor, rows: Rows) -> Tensor:
 
 
 def vicreg_case(weight: Tensor, rows: Rows) -> Tensor:
-    return sum(vicreg(*gathered(weight, rows)[:2]))
+    return sum(vicreg(*gathered(weight, rows)[:2]).values())
 
 
 def tension_case(weight: Tensor, rows: Rows) -> Tensor:

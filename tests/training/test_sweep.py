@@ -97,7 +97,7 @@ def test_a_search_proposes_the_same_in_every_process(tmp_path, monkeypatch):
 
     def exchange_of_first(value):
         first.append(value)
-        return [value, ([None], [None])]
+        return [value, ([], [])]
 
     def exchange_of_second(value):
         second.append(value)
@@ -113,7 +113,7 @@ def test_a_search_proposes_the_same_in_every_process(tmp_path, monkeypatch):
         folder = tmp_path / str(len(names))
         trials = sweep(folder, training, search_trials(ranges, 14, seed=3), seeds=(1,))
         names.append([trial.name for trial in trials])
-    assert second == [{}, *[([None], [None])] * 14]  # the earlier failures come first
+    assert second == [{}, *[([], [])] * 14]  # the earlier failures come first
     assert names[0] == names[1]
 
 

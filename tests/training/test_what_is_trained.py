@@ -133,15 +133,15 @@ def test_the_model_before_training_may_be_the_best(settings, recording, tmp_path
 
 def test_scores_are_counted_from_step_0():
     position = Position()
-    assert position.note_score(0.5)
+    assert position.note_score(0.5, {})
     position.step = 1
-    assert not position.note_score(0.4)
+    assert not position.note_score(0.4, {})
     position.step = 2
-    assert not position.note_score(0.45)
+    assert not position.note_score(0.45, {})
     assert (position.start_score, position.trained_score, position.best_score) == (0.5, 0.45, 0.5)
     assert (position.best_step, position.evaluations_without_gain) == (0, 2)
     position.step = 3
-    assert position.note_score(0.6)
+    assert position.note_score(0.6, {})
     assert (position.best_step, position.trained_score, position.evaluations_without_gain) == (
         3,
         0.6,

@@ -23,11 +23,19 @@ def barlow_twins(view_a: Tensor, view_b: Tensor, *, redundancy_weight: float = 0
     Equal views with uncorrelated columns give about 0; views that are constant over the batch give
     P.
     """
+    correlation = cross_correlation(view_a, view_b)
+    on_diagonal = (1 - correlation.diagonal()).square().sum()
+    return on_diagonal + redundancy_weight * off_diagonal_squares(correlation)
+
+
+def cross_correlation(view_a: Tensor, view_b: Tensor) -> Tensor:
+    """Return ``Z_a^T Z_b / N``, ``(P, P)``; Z_a and Z_b are the standardised views ``(N, P)``.
+
+    Raise ValueError unless the views have the same shape, with at least 2 rows.
+    """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
-        correlation = standardise(view_a).T @ standardise(view_b) / len(view_a)  # (P, P)
-        on_diagonal = (1 - correlation.diagonal()).square().sum()
-        return on_diagonal + redundancy_weight * off_diagonal_squares(correlation)
+        return standardise(view_a).T @ standardise(view_b) / len(view_a)
 
 
 def standardise(view: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from torch import Tensor
 from torch.nn import functional
 
+from simcse_cli.losses.similarity import check_marked_pairs
 from simcse_cli.machine.gather import mean_over_processes
 from simcse_cli.machine.precision import wide
 
@@ -20,12 +21,7 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
 
     Orthogonal or zero vectors give ``ln 2``.
     """
-    if left.ndim != 2 or left.shape != right.shape or is_positive.shape != left.shape[:1]:
-        raise ValueError(
-            f"left {tuple(left.shape)}, right {tuple(right.shape)}, "
-            f"is_positive {tuple(is_positive.shape)}: "
-            "need (B, D), (B, D) and (B,)"
-        )
+    check_marked_pairs(left, right, is_positive)
     scores = (wide(left) * wide(right)).sum(dim=1)
     losses = functional.binary_cross_entropy_with_logits(
         scores, is_positive.to(scores.dtype), reduction="none"

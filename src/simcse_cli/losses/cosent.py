@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.losses.similarity import l2_normalize
+from simcse_cli.losses.similarity import check_marked_pairs, l2_normalize
 from simcse_cli.machine.precision import wide
 
 
@@ -72,9 +72,7 @@ def _ranking_loss(
     temperature: float,
 ) -> Tensor:
     """Check the arguments, and return the CoSENT loss for any function ``similarity`` of rows."""
-    if left.ndim != 2 or left.shape != right.shape or scores.shape != left.shape[:1]:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (left, right, scores))
-        raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
+    check_marked_pairs(left, right, scores)
     if not temperature > 0:
         raise ValueError(f"temperature {temperature}: must be above 0")
     similarities = similarity(wide(left), wide(right)) / temperature

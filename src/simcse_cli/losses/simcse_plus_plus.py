@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from simcse_cli.losses.barlow_twins import checked_views, standardise
+from simcse_cli.losses.barlow_twins import cross_correlation
 from simcse_cli.losses.info_nce import check_pairs
 from simcse_cli.losses.similarity import own_pairs, own_row_loss, similarity_matrix
-from simcse_cli.machine.precision import no_autocast
 from simcse_cli.settings.choices import Similarity
 
 
@@ -60,7 +59,4 @@ def dimension_contrast(view_a: Tensor, view_b: Tensor, *, temperature: float) ->
     At temperature t, equal views with independent columns give about
     ``ln(exp(1 / t) + D - 1) - 1 / t``; constant columns give ``ln D``.
     """
-    view_a, view_b = checked_views(view_a, view_b)
-    with no_autocast(view_a.device):
-        correlation = standardise(view_a).T @ standardise(view_b) / len(view_a)  # (D, D)
-        return own_row_loss(correlation / temperature)
+    return own_row_loss(cross_correlation(view_a, view_b) / temperature)

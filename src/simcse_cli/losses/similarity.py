@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from simcse_cli.machine.precision import no_autocast
+from simcse_cli.machine.precision import no_autocast, wide
 from simcse_cli.settings.choices import Similarity
 
 
@@ -26,13 +26,19 @@ def similarity_matrix(
     name of a similarity raises a ValueError.
     """
     with no_autocast(left.device):
-        dtype = torch.promote_types(torch.promote_types(left.dtype, right.dtype), torch.float32)
-        left = left.to(dtype)
-        right = right.to(dtype)
+        left = wide(left)
+        right = wide(right)
         if Similarity(similarity) is Similarity.COSINE:
             left = l2_normalize(left)
             right = l2_normalize(right)
         return left @ right.T
+
+
+def check_marked_pairs(left: Tensor, right: Tensor, marks: Tensor) -> None:
+    """Raise ``ValueError`` unless both sides are ``(N, D)``, with one mark for each row."""
+    if left.ndim != 2 or left.shape != right.shape or marks.shape != left.shape[:1]:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (left, right, marks))
+        raise ValueError(f"shapes {shapes}: need (N, D), (N, D) and (N,)")
 
 
 def own_pairs(rows: Tensor) -> Tensor:

@@ -1,19 +1,11 @@
 """VICReg: views agree, each dimension varies, no two dimensions covary."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.losses.barlow_twins import checked_views, off_diagonal_squares
 from simcse_cli.machine.precision import no_autocast
-
-
-class VicregTerms(NamedTuple):
-    invariance: Tensor
-    variance: Tensor
-    covariance: Tensor
 
 
 def variance_loss(view: Tensor) -> Tensor:
@@ -41,8 +33,8 @@ def vicreg(
     invariance_weight: float = 25.0,
     variance_weight: float = 25.0,
     covariance_weight: float = 1.0,
-) -> VicregTerms:
-    """Return VICReg's three terms, weighted; their sum is the loss.
+) -> dict[str, Tensor]:
+    """Return VICReg's three terms by name, weighted; their sum is the loss.
 
     Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code. The invariance term is
     the mean squared difference over all ``N * P`` entries; Eq. 5 of the paper, a squared norm for
@@ -55,8 +47,10 @@ def vicreg(
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
-        return VicregTerms(
-            invariance=invariance_weight * functional.mse_loss(view_a, view_b),
-            variance=variance_weight * (variance_loss(view_a) + variance_loss(view_b)) / 2,
-            covariance=covariance_weight * (covariance_loss(view_a) + covariance_loss(view_b)),
-        )
+        variances = variance_loss(view_a) + variance_loss(view_b)
+        covariances = covariance_loss(view_a) + covariance_loss(view_b)
+        return {
+            "invariance": invariance_weight * functional.mse_loss(view_a, view_b),
+            "variance": variance_weight * variances / 2,
+            "covariance": covariance_weight * covariances,
+        }

@@ -128,6 +128,13 @@ class Batch:
                 changed.extra[name] = change(value)
         return changed
 
+    def own(self, name: str) -> Any:
+        """Return the entries of ``extra[name]`` for the rows of this batch, or of this chunk.
+
+        ``extra[name]`` has one entry for each of the first rows of the whole batch.
+        """
+        return self.extra[name][self.offset : self.offset + len(self.rows)]
+
     def split(self, end: int) -> tuple[TokenRows, TokenRows]:
         """Return the rows before row ``end``, and the rows from there on.
 

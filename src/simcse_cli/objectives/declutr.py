@@ -203,16 +203,13 @@ class Declutr(Objective):
             for anchor, positives in self.sampler.sample(len(ids), generator):
                 spans = (anchor, *positives)
                 groups.append(tuple(str(decode(ids[span])) for span in spans))
-        views = zip(*groups, strict=True)  # all anchors, all first positives, and so on
-        texts = [text for view in views for text in view]
-        rows = self.encoder.tokenize(texts, max_length=self.options.max_length)
-        extra: dict[str, Any] = {}
+        batch = self.batch_of(*zip(*groups, strict=True))
         # The MLM term masks the anchors, whose rows come first.
         if self.mlm is not None:
-            masked, labels = self.mlm.mask(rows[: len(groups)], generator)
-            rows[: len(groups)] = masked
-            extra["mlm_labels"] = labels
-        return Batch(rows, len(groups), texts=groups, extra=extra)
+            anchors, others = batch.split(len(groups))
+            masked, batch.extra["mlm_labels"] = self.mlm.mask(anchors, generator)
+            batch.rows = [*masked, *others]
+        return batch
 
     def encode(self, batch: Batch) -> Representations:
         """Return the embeddings of the spans and, with an MLM term, the MLM loss of each anchor."""
@@ -220,7 +217,7 @@ class Declutr(Objective):
             return super().encode(batch)
         embeddings, states, _ = self.encoder.embed_with_states(batch.rows)
         # Only the anchors, which are the first rows of the whole batch, have labels.
-        labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
+        labels = batch.own("mlm_labels")
         return embeddings, self.mlm.row_losses(states[: len(labels)], labels)
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:

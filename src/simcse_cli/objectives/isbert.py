@@ -9,6 +9,7 @@ import torch
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.mutual_information import jensen_shannon_mi
 from simcse_cli.machine.gather import gather_with_grad, row_counts
+from simcse_cli.machine.processes import process_rank
 from simcse_cli.machine.transfer import to_device
 from simcse_cli.models.heads import TokenCnn
 from simcse_cli.models.padding import real_positions
@@ -73,12 +74,9 @@ class IsBert(Objective):
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         local_features, sentence_features = representations
-        counts = list(batch.counts)
-        if not counts:
-            counts = row_counts(sentence_features)
-        rank = torch.distributed.get_rank() if len(counts) > 1 else 0
+        counts = batch.counts or row_counts(sentence_features)
         # For each token, find the number of its sentence among the sentences of all processes.
-        first_sentence = sum(counts[:rank])
+        first_sentence = sum(counts[: process_rank()])
         lengths = torch.tensor([len(row) for row in batch.rows])
         local_numbers = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
         sentence_numbers = local_numbers + first_sentence

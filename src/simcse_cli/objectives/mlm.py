@@ -16,7 +16,6 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.machine.gather import share_of_mean
 from simcse_cli.machine.precision import wide
 from simcse_cli.machine.transfer import to_device
-from simcse_cli.models.encoder import SentenceEncoder
 from simcse_cli.models.model_files import find_model
 from simcse_cli.models.padding import TokenRows
 from simcse_cli.models.pretrained import MlmHead, quiet_transformers
@@ -91,19 +90,14 @@ class MlmTerm(nn.Module):
     2021.
 
     With ``tied``, the input embedding also serves as the matrix of the output layer. If the
-    checkpoint has no masked-LM head, the head is new, and ``warnings`` gets a line about it.
+    checkpoint has no masked-LM head, the head is new, and the objective warns of it.
     """
 
     def __init__(
-        self,
-        encoder: SentenceEncoder,
-        *,
-        weight: float,
-        probability: float,
-        tied: bool,
-        warnings: list[str],
+        self, objective: Objective, *, weight: float, probability: float, tied: bool
     ) -> None:
         super().__init__()
+        encoder = objective.encoder
         tokenizer = encoder.tokenizer
         if tokenizer.mask_token_id is None:
             raise ConfigError(
@@ -126,7 +120,7 @@ class MlmTerm(nn.Module):
             ) from error
         with quiet_transformers():
             if not self.head.load_pretrained(str(find_model(encoder.name).base)):
-                warnings.append(
+                objective.warnings.append(
                     f"{encoder.name} has no masked-LM head: training starts from a fresh one over "
                     "the word embeddings"
                 )
@@ -180,13 +174,8 @@ def mlm_term(objective: Objective, *, tied: bool) -> MlmTerm | None:
     options: Any = objective.options
     if not options.mlm_weight > 0:
         return None
-    return MlmTerm(
-        objective.encoder,
-        weight=options.mlm_weight,
-        probability=options.mlm_probability,
-        tied=tied,
-        warnings=objective.warnings,
-    )
+    weight = options.mlm_weight
+    return MlmTerm(objective, weight=weight, probability=options.mlm_probability, tied=tied)
 
 
 @dataclass(frozen=True)
@@ -231,13 +220,8 @@ class MaskedLm(Objective):
                 "that passes a head",
                 hint="leave --head out, and train it with the objective that follows",
             )
-        self.mlm = MlmTerm(
-            self.encoder,
-            weight=1.0,
-            probability=self.options.mlm_probability,
-            tied=True,
-            warnings=self.warnings,
-        )
+        probability = self.options.mlm_probability
+        self.mlm = MlmTerm(self, weight=1.0, probability=probability, tied=True)
 
     def collate(self, examples: Sequence[str], generator: np.random.Generator) -> Batch:
         tokens = self.encoder.tokens
@@ -250,8 +234,7 @@ class MaskedLm(Objective):
 
     def encode(self, batch: Batch) -> Representations:
         states, starts = self.encoder.token_states(batch.rows)
-        labels = batch.extra["mlm_labels"][batch.offset : batch.offset + len(batch.rows)]
-        return (self.mlm.row_losses(states, labels, starts),)
+        return (self.mlm.row_losses(states, batch.own("mlm_labels"), starts),)
 
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         return {"mlm": self.mlm.loss(representations[0], batch.extra["mlm_labels"])}, {}

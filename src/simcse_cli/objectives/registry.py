@@ -51,7 +51,7 @@ from simcse_cli.settings.declare import (
 _PLACE = "--objective"
 _PACKAGE = "simcse_cli."
 # Add a new objective to this list.
-OBJECTIVES: dict[ObjectiveName, type[Objective]] = {
+OBJECTIVES: dict[str, type[Objective]] = {
     cls.name: cls
     for cls in (
         SimcseUnsup,
@@ -86,8 +86,8 @@ def find_objective(name: str) -> type[Objective]:
     """Return the class of an objective of this toolkit, an installed package or a user's file."""
     if name in _registered:
         return _registered[name]
-    if name in list(ObjectiveName):
-        return OBJECTIVES[ObjectiveName(name)]
+    if name in OBJECTIVES:
+        return OBJECTIVES[name]
     if names_code(name):
         loaded = load_code(name, _PLACE)
     else:

@@ -11,7 +11,7 @@ from torch import Tensor
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.cosent import angle
 from simcse_cli.losses.guided import guided_info_nce
-from simcse_cli.losses.info_nce import equal_pairs, info_nce
+from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.losses.similarity import similarity_matrix
 from simcse_cli.machine.gather import gather_views
 from simcse_cli.objectives.base import (
@@ -289,14 +289,6 @@ def numbers_of_texts(batch: Batch) -> Tensor | None:
     if texts is not None and texts.shape[1] == 1:
         return texts.expand(-1, 2)  # a single sentence is its own positive
     return texts
-
-
-def known_pairs(batch: Batch) -> Tensor | None:
-    """Return the ``equal_pairs`` of a batch, ``(N, N)``; None if it does not number its texts."""
-    texts = numbers_of_texts(batch)
-    if texts is None:
-        return None
-    return equal_pairs(texts)
 
 
 def teacher_cosines(batch: Batch) -> Tensor:

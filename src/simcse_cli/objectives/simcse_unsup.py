@@ -12,7 +12,7 @@ from torch import Tensor
 
 from simcse_cli.errors import ConfigError
 from simcse_cli.losses.dclr import ascended, released_dclr
-from simcse_cli.losses.info_nce import info_nce
+from simcse_cli.losses.info_nce import equal_pairs, info_nce
 from simcse_cli.losses.mixcse import mixcse
 from simcse_cli.losses.nt_xent import nt_xent
 from simcse_cli.losses.simcse_plus_plus import dimension_contrast, off_dropout
@@ -27,7 +27,7 @@ from simcse_cli.objectives.base import (
 from simcse_cli.objectives.simcse import (
     Simcse,
     SimcseOptions,
-    known_pairs,
+    numbers_of_texts,
     sums_apart,
     teacher_cosines,
     with_anchors_again,
@@ -257,7 +257,8 @@ class SimcseUnsup(Simcse):
         Such rows share a text, or a teacher finds them too close; the metric is the share of
         pairs that the teacher finds too close.
         """
-        known = known_pairs(batch)
+        texts = numbers_of_texts(batch)
+        known = None if texts is None else equal_pairs(texts)
         threshold = self.options.false_negative_cosine
         if threshold is None:
             return known, {}

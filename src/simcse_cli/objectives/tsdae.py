@@ -78,16 +78,15 @@ class Tsdae(Objective):
         keys = generator.integers(0, 2**62, size=len(examples)).tolist()
         chance = self.options.delete
         damaged = [damage(text, chance, key) for text, key in zip(examples, keys, strict=True)]
-        limit = self.options.max_length
-        rows = self.encoder.tokenize(damaged, max_length=limit)
-        whole = self.encoder.tokens.ids(examples, min(limit, self.encoder.tokens.max_length))
-        texts = list(zip(examples, damaged, strict=True))
-        return Batch(rows, len(examples), texts=texts, extra={"whole": whole})
+        tokens = self.encoder.tokens
+        whole = tokens.ids(examples, min(self.options.max_length, tokens.max_length))
+        batch = self.batch_of(damaged, whole=whole)
+        batch.texts = list(zip(examples, damaged, strict=True))  # people read both texts
+        return batch
 
     def encode(self, batch: Batch) -> Representations:
         """Return the summed loss of each row, ``(R,)``."""
-        whole = batch.extra["whole"][batch.offset : batch.offset + len(batch.rows)]
-        return (self.row_losses(self.embed(batch), whole),)
+        return (self.row_losses(self.embed(batch), batch.own("whole")),)
 
     def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
         """Return the cross-entropy of each row, summed over its tokens but the first, ``(R,)``."""

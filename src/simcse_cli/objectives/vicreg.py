@@ -37,4 +37,4 @@ class Vicreg(ProjectedViews):
             variance_weight=self.options.variance_weight,
             covariance_weight=self.options.covariance_weight,
         )
-        return terms._asdict(), {}
+        return terms, {}

@@ -429,14 +429,14 @@ def _settle_earlier(path: Path) -> None:
     try:
         if may_come_back(path):
             for entry in _own_entries(path):
-                _remove(entry)
+                remove(entry)
             os.replace(earlier, path / MOVED)
             _put_back(path)
         else:
             # Half of a run must never be put back, so its folder gets another name first.
             left_over = temporary_beside(earlier)
             os.replace(earlier, left_over)
-            _remove(left_over)
+            remove(left_over)
     except OSError as error:
         raise output_error(path, error) from error
 
@@ -463,7 +463,8 @@ def _own_entries(path: Path) -> list[Path]:
     return [path / name for name in OWN_NAMES if name in inside]
 
 
-def _remove(entry: Path) -> None:
+def remove(entry: Path) -> None:
+    """Remove a file, or a folder with all that is in it."""
     if entry.is_dir():
         shutil.rmtree(entry)
     else:

@@ -352,12 +352,8 @@ class TrainConfig(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
 
-        # A single file becomes a list, and the name of a built-in objective becomes a choice.
-        if isinstance(self.train_file, str):
+        if isinstance(self.train_file, str):  # a single file becomes a list
             object.__setattr__(self, "train_file", [self.train_file])
-        if self.objective in list(ObjectiveName):
-            object.__setattr__(self, "objective", ObjectiveName(self.objective))
-
         check_values(settings_of(TrainConfig), vars(self))
         check_rules(settings_of(TrainConfig), vars(self))
 

@@ -246,8 +246,11 @@ def check_rules(
     """
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, details) in declared.items():
-        if name in chosen:
-            _check_needs(name, declared, values, place_of)
+        needed = _needs(details) if name in chosen else ()
+        for condition, reason in needed:
+            if not _holds(condition, values):
+                phrase = _phrase(condition, declared, place_of)
+                raise _no_use(place_of(name, details), phrase, reason)
 
         # Without a value of this setting, the settings that it enables have no use. With a value,
         # the settings that it excludes have no use.
@@ -262,17 +265,6 @@ def check_rules(
             if other in chosen:
                 phrase = f"{preposition} {place_of(name, details)}"
                 raise _no_use(place_of(other, declared[other][1]), phrase, details.because)
-
-
-def _check_needs(
-    name: str, declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf
-) -> None:
-    """Raise UsageError if a condition without which a setting has no effect is not met."""
-    details = declared[name][1]
-    for condition, reason in _needs(details):
-        if not _holds(condition, values):
-            phrase = _phrase(condition, declared, place_of)
-            raise _no_use(place_of(name, details), phrase, reason)
 
 
 def _no_use(place: str, phrase: str, reason: str) -> UsageError:
@@ -290,20 +282,16 @@ def rules_of(name: str, declared: Declared) -> list[str]:
     """Return the rules of a setting as sentences for its help."""
     details = declared[name][1]
     sentences = [f"Has no use {_phrase(condition, declared)}." for condition, _ in _needs(details)]
-    flags = _flags(declared)
     for other, (_, details_of_other) in declared.items():
         if name in details_of_other.enables:
-            sentences.append(f"Has no use without {flags[other]}.")
+            sentences.append(f"Has no use without {flag_of(other, details_of_other)}.")
     if details.excludes == ALL:
         sentences.append("Excludes all other options but --force.")
     elif details.excludes:
-        excluded = [flags[other] for other in details.excludes if other in flags]
+        names = [other for other in details.excludes if other in declared]
+        excluded = [flag_of(other, declared[other][1]) for other in names]
         sentences.append(f"Excludes {', '.join(excluded)}.")
     return sentences
-
-
-def _flags(declared: Declared) -> dict[str, str]:
-    return {name: flag_of(name, details) for name, (_, details) in declared.items()}
 
 
 def _needs(details: Setting) -> Iterable[tuple[str, str]]:

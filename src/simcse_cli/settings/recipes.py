@@ -178,15 +178,8 @@ def resolve_config(
         used = {name: value for name, value in values.items() if name not in from_flags}
         require_typed(used, typed={}, place=place)
 
-    # Later sources override earlier ones. The options of the objective are overridden one by one.
-    merged = from_recipe | from_environment | from_flags
-    options: dict[str, Any] = {}
-    for source in (from_recipe, from_environment, from_flags):
-        options |= source.get("options", {})
-    if options:
-        merged["options"] = options
-
     # All sources override the defaults that the objective changes.
+    merged = merged_settings(from_recipe, from_environment, from_flags)
     objective = merged.get("objective", TrainConfig.objective)
     defaults: dict[str, Any] = {}
     if objective_defaults is not None:
@@ -196,6 +189,21 @@ def resolve_config(
     if config.dev_suite in (DevSuite.STS, DevSuite.TRANSFER) and config.data_dir is None:
         return replace(config, data_dir=os.environ.get(DATA_VARIABLE) or None)
     return config
+
+
+def merged_settings(*sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of all sources, of which a later one overrides those before it.
+
+    The options of the objective are overridden one by one.
+    """
+    merged: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for source in sources:
+        merged |= source
+        options |= source.get("options", {})
+    if options:
+        merged["options"] = options
+    return merged
 
 
 def refuse_options(keys: Iterable[str], hints: Mapping[str, str], *, place: str) -> None:

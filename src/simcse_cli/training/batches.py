@@ -246,7 +246,7 @@ def random_generator(*key: int) -> np.random.Generator:
 
     Different keys give independent generators.
     """
-    return np.random.default_rng(np.random.SeedSequence(key))
+    return np.random.default_rng(key)
 
 
 def files_of(examples: Examples) -> Sequence[tuple[int, float]]:
@@ -309,20 +309,15 @@ def bucket_by_length(
     """
     lengths = np.asarray([_n_characters(example) for example in examples])
 
-    # Sort each window and cut it into batches; only the last window may have an incomplete one.
-    full: list[Indices] = []
-    incomplete: list[Indices] = []
+    # Sort each window and cut it into batches; only the last batch of all may be incomplete.
+    batches: list[Indices] = []
     for start in range(0, len(order), window * batch_size):
         part = order[start : start + window * batch_size]
         part = part[np.argsort(lengths[part], kind="stable")]
-        for first in range(0, len(part), batch_size):
-            batch = part[first : first + batch_size]
-            if len(batch) == batch_size:
-                full.append(batch)
-            else:
-                incomplete.append(batch)
-    shuffled = [full[i] for i in generator.permutation(len(full))] if full else []
-    return np.concatenate([*shuffled, *incomplete])
+        batches += [part[i : i + batch_size] for i in range(0, len(part), batch_size)]
+    n_full = len(order) // batch_size
+    shuffled = [batches[i] for i in generator.permutation(n_full)]
+    return np.concatenate([*shuffled, *batches[n_full:]])
 
 
 def _n_characters(example: Any) -> int:

@@ -58,27 +58,23 @@ def cached_backward(
     total_loss = loss(leaves)
     backward(total_loss)
 
+    # Cut the gradient of each leaf into the rows of the chunks.
+    gradients = []
+    for leaf, column in zip(leaves, zip(*parts, strict=True), strict=True):
+        # The loss may not depend on this leaf.
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        gradients.append(torch.split(gradient, [len(rows) for rows in column]))
+
     # Third pass: repeat the masks of the first, then go back to the random state before this pass.
     final_state = RngState.of(device)
-    starts = [0] * len(leaves)  # the row of each leaf where the next chunk begins
-    for chunk, state, part in zip(chunks, states, parts, strict=True):
+    for chunk, state, *gradients_of_chunk in zip(chunks, states, *gradients, strict=True):
         state.restore(device)
-        _backward_rows(encode(chunk), leaves, starts)
-        starts = [start + len(rows) for start, rows in zip(starts, part, strict=True)]
+        trained = []
+        their_gradients = []
+        for rows, gradient in zip(encode(chunk), gradients_of_chunk, strict=True):
+            if rows.requires_grad:  # unlike the losses of a chunk without masked rows
+                trained.append(rows)
+                their_gradients.append(gradient)
+        torch.autograd.backward(trained, their_gradients)
     final_state.restore(device)
     return total_loss.detach()
-
-
-def _backward_rows(part: Representations, leaves: Representations, starts: Sequence[int]) -> None:
-    """Backpropagate the rows of one chunk, which begin at ``starts`` in the gradients of leaves."""
-    trained = []
-    gradients = []
-    for rows, leaf, start in zip(part, leaves, starts, strict=True):
-        if not rows.requires_grad:  # such as the losses of a chunk without masked rows
-            continue
-        trained.append(rows)
-        if leaf.grad is None:  # the loss does not depend on this leaf
-            gradients.append(torch.zeros_like(rows))
-        else:
-            gradients.append(leaf.grad[start : start + len(rows)])
-    torch.autograd.backward(trained, gradients)

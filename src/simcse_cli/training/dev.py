@@ -84,15 +84,15 @@ class DevScore:
     ``(n,)`` each: the cosines of pairs, or the nDCG of queries. ``why`` says why there is no score.
     """
 
-    score: float | None
-    alignment: float | None
-    uniformity: float | None
+    score: float | None = None
+    alignment: float | None = None
+    uniformity: float | None = None
     tasks: Mapping[str, float | None] = field(default_factory=dict)
     examples: DevExamples = field(default_factory=dict)
     why: str | None = None
 
 
-NO_SCORE = DevScore(None, None, None, why="the model gives values that are not finite")
+NO_SCORE = DevScore(why="the model gives values that are not finite")
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,9 @@ class DevPairs:
             aligned = alignment(left[positive], right[positive])
         return DevScore(score, aligned, uniformity(vectors), examples={_PAIRS: cosines}, why=why)
 
-    def gain(
-        self, after: DevExamples, before: DevExamples, progress: Progress
-    ) -> PairedTest | None:
-        """Return the paired bootstrap over the pairs, for the difference of two models."""
-        sample = PairedSample(self.pairs.gold, after[_PAIRS], before[_PAIRS])
-        _, test = paired_bootstrap({_PAIRS: [sample]}, metric=self.metric, progress=progress)
-        return test
+    def golds(self) -> dict[str, Floats]:
+        """Return the gold scores by the names that ``DevScore.examples`` has for the cosines."""
+        return {_PAIRS: self.pairs.gold}
 
 
 @dataclass(frozen=True)
@@ -162,17 +158,13 @@ class DevSts:
 
         return with_geometry(encoded, self.pairs, mean, tasks, cosines, why)
 
-    def gain(
-        self, after: DevExamples, before: DevExamples, progress: Progress
-    ) -> PairedTest | None:
-        """Return the paired bootstrap over the pairs of each task, for the mean over tasks."""
-        samples = {}
+    def golds(self) -> dict[str, Floats]:
+        """Return the gold scores of each task by its name in ``DevScore.examples``."""
+        by_task = {}
         for task in self.tasks:
-            name = measure_of(task)
-            gold = np.concatenate([subset.gold for subset in task.subsets.values()])
-            samples[name] = [PairedSample(gold, after[name], before[name])]
-        _, test_of_mean = paired_bootstrap(samples, metric=self.metric, progress=progress)
-        return test_of_mean
+            golds = [subset.gold for subset in task.subsets.values()]
+            by_task[measure_of(task)] = np.concatenate(golds)
+        return by_task
 
 
 @dataclass(frozen=True)
@@ -252,14 +244,6 @@ class DevRetrieval:
         examples = {_QUERIES: measures.ndcgs[:, 9]}
         return with_geometry(encode, self.pairs, float(measures.ndcg[9]), tasks, examples)
 
-    def gain(
-        self, after: DevExamples, before: DevExamples, progress: Progress
-    ) -> PairedTest | None:
-        """Return the paired bootstrap over the queries."""
-        sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
-        _, test = paired_mean_bootstrap({_QUERIES: sides})
-        return test
-
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[str, ...]]) -> "DevRetrieval":
         """Return the task of finding each anchor's positives among all positives and negatives."""
@@ -293,7 +277,7 @@ class DevMasked:
         if math.isnan(total):
             return NO_SCORE
         score = math.exp(-total / self.n_masked)
-        return DevScore(score, None, None, {MLM_MEASURE + DEV_SUFFIX: score})
+        return DevScore(score, tasks={MLM_MEASURE + DEV_SUFFIX: score})
 
     @classmethod
     def of_texts(cls, objective: MaskedLm, texts: Sequence[str]) -> "DevMasked":
@@ -330,7 +314,7 @@ def with_geometry(
     why: str | None = None,
 ) -> DevScore:
     """Return a score with the alignment and uniformity of ``pairs``, if there are any."""
-    geometry = DevScore(None, None, None) if pairs is None else DevPairs(pairs).score(encode)
+    geometry = DevScore() if pairs is None else DevPairs(pairs).score(encode)
     return replace(geometry, score=score, tasks=tasks, examples=examples or {}, why=why)
 
 
@@ -342,20 +326,27 @@ def gain_of(
 ) -> Gain | None:
     """Return the gain of one model over another on a dev set, with its 95% interval.
 
+    The interval is that of a paired bootstrap over the pairs of each task, or over the queries.
+
     The result is None if the values of the examples are not known for both models, or if most
     resamples of the pairs have no correlation, of which the user is warned. It is also None for
     transfer tasks and masked texts, which have no interval.
     """
     if not after or after.keys() != before.keys():
         return None
-    if dev_set is None or isinstance(dev_set, DevTransfer | DevMasked):
-        return None
-    test = dev_set.gain(after, before, progress)
+    test: PairedTest | None = None
+    unit = _PAIRS
+    if isinstance(dev_set, DevPairs | DevSts):
+        samples = {}
+        for name, gold in dev_set.golds().items():
+            samples[name] = [PairedSample(gold, after[name], before[name])]
+        _, test = paired_bootstrap(samples, metric=dev_set.metric, progress=progress)
+    elif isinstance(dev_set, DevRetrieval):
+        unit = _QUERIES
+        sides = after[_QUERIES][None], before[_QUERIES][None]  # (1, n) each: a single seed
+        _, test = paired_mean_bootstrap({_QUERIES: sides})
     if test is None:
         return None
-    unit = _PAIRS
-    if isinstance(dev_set, DevRetrieval):
-        unit = _QUERIES
     return Gain(test.difference, test.low, test.high, test.p_value, test.n_pairs, unit)
 
 
@@ -536,11 +527,13 @@ def _build_sts(
         pairs = StsSubset.join([subset for task in chosen for subset in task.subsets.values()])
 
     # Record which data has chosen the model, so that later results can tell.
-    facts = DevFacts(dev_tasks=[measure_of(task) for task in tasks])
-    facts["dev_files"] = _digests(data_dir, itertools.chain.from_iterable(files.values()))
-    facts["n_dev_pairs"] = sum(task.n_pairs for task in tasks)
-    facts[DEV_PAIRS] = {measure_of(task): digest_of_pairs(task.pairs) for task in tasks}
-    facts[DEV_DATA] = {measure_of(task): task.digest for task in tasks}
+    facts = {
+        "dev_tasks": [measure_of(task) for task in tasks],
+        "dev_files": _digests(data_dir, itertools.chain.from_iterable(files.values())),
+        "n_dev_pairs": sum(task.n_pairs for task in tasks),
+        DEV_PAIRS: {measure_of(task): digest_of_pairs(task.pairs) for task in tasks},
+        DEV_DATA: {measure_of(task): task.digest for task in tasks},
+    }
     return DevSts(tasks, config.dev_metric, pairs), facts
 
 
@@ -566,8 +559,8 @@ def _build_transfer(
     paths: list[Path] = []
     for name in names:
         paths += transfer_files.transfer_files(data_dir, name).values()
-    facts = DevFacts(dev_tasks=[name + DEV_SUFFIX for name in names])
-    facts["dev_files"] = _digests(data_dir, paths)
+    measures = [name + DEV_SUFFIX for name in names]
+    facts = {"dev_tasks": measures, "dev_files": _digests(data_dir, paths)}
     return DevTransfer(tasks, pairs, progress), facts
 
 
@@ -583,10 +576,9 @@ def _tasks(config: TrainConfig, *, known: Sequence[str], default: Sequence[str])
 
 def _hint_on_missing(complete: Collection[str], *, all_tasks: Collection[str]) -> str:
     """Return a hint on missing files; it lists the complete tasks if these are only some of all."""
-    check = "check the folder with `simcse prepare senteval --data-dir DIR`"
     if 0 < len(complete) < len(all_tasks):
-        return f"{check}, or use --dev-tasks {','.join(complete)}"
-    return check
+        return f"{senteval.CHECK_HINT}, or use --dev-tasks {','.join(complete)}"
+    return senteval.CHECK_HINT
 
 
 def _digests(data_dir: str, paths: Iterable[Path]) -> dict[str, str]:

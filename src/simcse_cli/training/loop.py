@@ -365,36 +365,35 @@ class Trainer:
 
         # The first bad step raises the error, because later ones follow from it.
         for step, values, norm in zip(steps, averaged, norms, strict=True):
-            self._require_finite_step(step, values, norm)
+            n_terms = len(step.terms)
+            losses = dict(zip(step.terms, values[:n_terms], strict=True))
+            metrics = dict(zip(step.metrics, values[n_terms:], strict=True))
+            self._require_finite_step(step, losses, norm)
 
         # Losses, norm and rate are those of the last step; counts and time cover all queued steps.
-        last = steps[-1]
-        n_terms = len(last.terms)
-        losses = dict(zip(last.terms, averaged[-1][:n_terms], strict=True))
-        metrics = dict(zip(last.metrics, averaged[-1][n_terms:], strict=True))
         return StepResult(
             loss=sum(losses.values()),
             losses=losses,
             metrics=metrics,
-            grad_norm=norms[-1],
-            lr=last.lr,
+            grad_norm=norm,
+            lr=step.lr,
             n_sentences=sum(queued.n_sentences for queued in steps),
             n_tokens=sum(queued.n_tokens for queued in steps),
             seconds=time.perf_counter() - self.running_since,
         )
 
-    def _require_finite_step(self, step: RunningStep, values: list[float], norm: float) -> None:
+    def _require_finite_step(
+        self, step: RunningStep, losses: dict[str, float], norm: float
+    ) -> None:
         """Raise TrainingError if the loss or the gradient of a step is NaN or infinite.
 
         With fp16 the gradient may be so in some steps, but not in ``MOST_SKIPPED`` steps in a row.
         """
-        # After the terms of the loss, ``values`` holds metrics, which are not needed here.
-        parts = dict(zip(step.terms, values[: len(step.terms)], strict=True))
-        loss = sum(parts.values())
+        loss = sum(losses.values())
         number = step.step + 1
         about = f"lr {step.lr:.2g}, precision {self.config.precision}"
         if not math.isfinite(loss):
-            problem = f"the loss of step {number} is {loss} (parts: {parts}, {about})"
+            problem = f"the loss of step {number} is {loss} (parts: {losses}, {about})"
         elif not math.isfinite(norm):
             # The scaler of fp16 skips such a step and lowers its scale for the next one.
             self.n_skipped += 1

@@ -93,9 +93,11 @@ def open_log(run_dir: Path, record: RunRecord, progress: Progress, *, resumed: b
 def score_line(score: DevScore | None) -> dict[str, Any]:
     if score is None:
         return {}
-    line: dict[str, Any] = {"dev_score": score.score}
-    line["alignment"] = _finite(score.alignment)
-    line["uniformity"] = _finite(score.uniformity)
+    line: dict[str, Any] = {
+        "dev_score": score.score,
+        "alignment": _finite(score.alignment),
+        "uniformity": _finite(score.uniformity),
+    }
     if score.tasks:
         line["dev_tasks"] = dict(score.tasks)
     return line

@@ -318,8 +318,10 @@ def train_run(
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
             resumed = earlier
 
-        # Before anything is loaded, refuse a folder that holds another run.
-        if is_first and not force and not _is_resumed(run_dir, resume=resume):
+        # Before anything is loaded, refuse a folder that holds another run. A run is known by its
+        # settings, because one that was killed early may have no record yet.
+        is_resumed = resume and (run_dir / "config.yaml").exists()
+        if is_first and not force and not is_resumed:
             runs.require_empty(run_dir)
 
         # Build the parts, and train until the end or a stop. Before that, free the model of an
@@ -343,7 +345,7 @@ def train_run(
             if resume:
                 _require_steps_left(trainer)
             if is_first:
-                _open_folder(config, run_dir, resume=resume, force=force)
+                _open_folder(config, run_dir, is_resumed=is_resumed, force=force)
             processes.exchange(None)  # wait, so that the others do not see what --force removes
             # A signal stops the teachers at once, because their vectors are saved part by part.
             if (teachers := parts.batches.teachers) is not None:
@@ -388,17 +390,12 @@ def _require_steps_left(trainer: Trainer) -> None:
         )
 
 
-def _open_folder(config: TrainConfig, run_dir: Path, *, resume: bool, force: bool) -> None:
+def _open_folder(config: TrainConfig, run_dir: Path, *, is_resumed: bool, force: bool) -> None:
     """Create or empty the run folder unless its run is resumed, and write the settings into it."""
-    if not _is_resumed(run_dir, resume=resume):
+    if not is_resumed:
         runs.open_run_dir(run_dir, force=force)
     with atomic_text(run_dir / "config.yaml", force=True) as stream:
         stream.write(recipes.dump_config(config))
-
-
-def _is_resumed(run_dir: Path, *, resume: bool) -> bool:
-    # Look for the settings: a run that was killed early may have no record yet.
-    return resume and (run_dir / "config.yaml").exists()
 
 
 def sole_training(folder: Path) -> AbstractContextManager[None]:
@@ -437,10 +434,11 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) -> TrainConfig:
     """Return the settings of a run from the flags and the recipe.
 
-    A run that is resumed in the folder ``resumed`` keeps its recorded settings, except its length.
+    The run that is resumed in the folder ``resumed`` keeps its recorded settings, except its
+    length.
     """
     # A new run, or a process started by a launcher, takes its settings from recipe and flags.
-    if resumed is None or processes.is_launched() or not (resumed / "config.yaml").exists():
+    if resumed is None or processes.is_launched():
         return recipes.resolve_config(
             recipe=recipe, flags=flags, objective_defaults=objective_defaults
         )
@@ -533,8 +531,10 @@ def ready_settings(
 
     ``resumed`` is the folder of a run to resume.
     """
+    if resumed is not None and not (resumed / "config.yaml").exists():
+        resumed = None
     settings = resolve_settings(flags, recipe, resumed)
-    if resumed is not None and (resumed / "config.yaml").exists():
+    if resumed is not None:
         require_same_place(settings, resumed)
     config = with_model_defaults(settings, progress)
     if config.train_file is not None:

@@ -21,6 +21,7 @@ from simcse_cli.results.runs import (
     RunRecord,
     is_run,
     read_run_record,
+    remove,
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import SEED_RANGE
@@ -90,10 +91,7 @@ class ManyRuns:
                 if not _is_ours(entry):
                     raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
             for entry in inside:
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink()
+                remove(entry)
         folder.mkdir(parents=True, exist_ok=True)
 
     def runs_of(self, config: TrainConfig, below: str = "") -> Iterator[tuple[TrainConfig, Path]]:

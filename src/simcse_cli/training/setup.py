@@ -256,29 +256,21 @@ def check_settings(config: TrainConfig) -> None:
     """Raise an error for settings that the objective cannot use, or that need missing packages."""
     objective = find_objective(config.objective)
     accepted = settings_of(objective.Options)
-    for name, reason in REFUSALS.items():
+    refused = {name: reason for name, reason in REFUSALS.items() if name not in accepted}
+    if "original_scaling" not in accepted:
+        refused["gather"] = "its gradient has one form"
+    if objective.ordered:
+        refused["bucket_batches"] = "its examples keep their order"
+    for name, reason in refused.items():
         value = getattr(config, name)
         is_default = value == getattr(TrainConfig, name)
         # Every objective takes ``DropoutMode.NONE``: without masks there is nothing to share.
-        can_stay = name in accepted or is_default or value is DropoutMode.NONE
-        if not can_stay:
+        if not is_default and value is not DropoutMode.NONE:
             raise ConfigError(
                 f"{flag(TrainConfig, name)} {value}: --objective {config.objective} cannot "
                 f"use it, {reason}",
                 hint=f"leave {flag(TrainConfig, name)} out",
             )
-    if config.gather is choices.Gather.ORIGINAL and "original_scaling" not in accepted:
-        raise ConfigError(
-            f"--gather original: --objective {config.objective} cannot use it, its gradient has "
-            "one form",
-            hint="leave --gather out",
-        )
-    if config.bucket_batches > 1 and objective.ordered:
-        raise ConfigError(
-            f"--bucket-batches {config.bucket_batches}: --objective {config.objective} cannot use "
-            "it, its examples keep their order",
-            hint="leave --bucket-batches out",
-        )
     if not config.has_dev_score:
         refuse_unused(
             config,
@@ -296,8 +288,7 @@ def check_settings(config: TrainConfig) -> None:
             "--precision int8 is for inference: training has no int8",
             hint="use --precision bf16 or fp32",
         )
-    is_mlm = issubclass(objective, MaskedLm)
-    if is_mlm and config.lora_save is LoraSave.ADAPTER:
+    if issubclass(objective, MaskedLm) and config.lora_save is LoraSave.ADAPTER:
         raise ConfigError(
             "--lora-save adapter: an adapter has no place for the masked-LM head of "
             f"--objective {config.objective}",

@@ -31,7 +31,6 @@ from simcse_cli.objectives.base import Objective
 from simcse_cli.results.runs import STATE_FILE, STATE_PREFIX, WEIGHTS_FILE, kept_states, step_of
 
 OPTIMIZER_FILE = "optimizer.safetensors"
-NO_EXAMPLES: Mapping[str, Floats] = {}
 _UNREADABLE = (
     SafetensorError,
     DataError,
@@ -67,7 +66,7 @@ class Position:
     start_examples: dict[str, list[float]] = field(default_factory=dict)
     best_examples: dict[str, list[float]] = field(default_factory=dict)
 
-    def note_score(self, score: float | None, examples: Mapping[str, Floats] = NO_EXAMPLES) -> bool:
+    def note_score(self, score: float | None, examples: Mapping[str, Floats]) -> bool:
         """Record a dev score; return whether it is the best so far, the start included."""
         if score is None:
             return False

@@ -33,7 +33,7 @@ from simcse_cli.results.report import Column, Outcome, Report, mean_and_deviatio
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.convert import convert
 from simcse_cli.settings.declare import check_keys, coerce_settings, flag
-from simcse_cli.settings.recipes import read_recipe
+from simcse_cli.settings.recipes import merged_settings, read_recipe
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.record import percent
 from simcse_cli.training.seeds import ManyRuns, earlier_record
@@ -276,12 +276,12 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
         return
-    scores = [None if record is None else record.best_score for record in records]
-    best_steps = [None if record is None else record.best_step for record in records]
-    if records[0] is not None:
-        trial.measure = records[0].chosen_by
-    # Only the first process has records, but the search of every process needs the scores.
-    trial.scores, trial.best_steps = exchange((scores, best_steps))[0]
+    # Only the first process has all records, but the search of every process needs the scores.
+    known = [record for record in records if record is not None]
+    if known:
+        trial.measure = known[0].chosen_by
+    results = [record.best_score for record in known], [record.best_step for record in known]
+    trial.scores, trial.best_steps = exchange(results)[0]
 
 
 def earlier_failures(folder: Path) -> dict[str, dict[str, Any]]:
@@ -425,8 +425,4 @@ def merge_settings(flags: Settings, swept: Settings) -> Settings:
                 f"{flag(TrainConfig, name)} is given, and the sweep sets it too",
                 hint="leave the flag out",
             )
-    merged = flags | swept
-    options = flags.get("options", {}) | swept.get("options", {})
-    if options:
-        merged["options"] = options
-    return merged
+    return merged_settings(flags, swept)

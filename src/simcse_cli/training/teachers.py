@@ -70,12 +70,12 @@ class Teachers:
         self.teachers = [Teacher(name, weight, device, progress) for name, weight in named]
         self.dim = sum(teacher.dim for teacher in self.teachers)
         self.digests = {teacher.name: teacher.digest for teacher in self.teachers}
-        n_texts = len(rows) * self.n_columns
+        self.n_texts = len(rows) * self.n_columns
         for teacher in self.teachers:
-            n_found = n_texts if teacher.vectors is None else len(teacher.vectors)
-            if n_found != n_texts:
+            if teacher.vectors is not None and len(teacher.vectors) != self.n_texts:
                 raise ConfigError(
-                    f"--teacher {teacher.name}: {n_found:,} vectors for {n_texts:,} training texts",
+                    f"--teacher {teacher.name}: {len(teacher.vectors):,} vectors for "
+                    f"{self.n_texts:,} training texts",
                     hint="encode the training file itself, or name the model, which reads it",
                 )
 
@@ -121,7 +121,6 @@ class Teachers:
             if not is_there:
                 progress.info(f"encoding the training texts by teacher {teacher.name}, once")
                 texts = (text for row in self.rows for text in row)
-                total = len(self.rows) * self.n_columns
                 encode = partial(teacher.model.encode, normalize=True)
                 # The sink calls ``companions`` to write the record beside the vectors.
                 write_record = partial(_write_record, record.name, made_of)
@@ -133,7 +132,7 @@ class Teachers:
                     group=group,
                     companions=write_record,
                 )
-                EncodeJob(texts, encode, made_of, total).run(sink, progress)
+                EncodeJob(texts, encode, made_of, self.n_texts).run(sink, progress)
             teacher.vectors = read_matrix(output)
             teacher.model = None
 
