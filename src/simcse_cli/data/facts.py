@@ -52,6 +52,11 @@ class ColumnFacts:
         return self.name in names.DESCRIBING
 
     @property
+    def is_topic(self) -> bool:
+        """Tell whether the name says what a text or a pair is about, and so judges no pair."""
+        return self.describes or self.name in names.TOPICS
+
+    @property
     def name_allows_texts(self) -> bool:
         """Tell whether the name is not that of a description, of scores or of labels."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
@@ -96,7 +101,7 @@ class ColumnFacts:
     @property
     def is_judge(self) -> bool:
         """Tell whether the column may say which rows are pairs: scores, 0 and 1, or a few words."""
-        if self.describes or self.name in names.TOPICS:
+        if self.is_topic:
             return False
         if self.kind is not Kind.LABEL:
             return self.kind is Kind.SCORE
@@ -107,9 +112,7 @@ class ColumnFacts:
     @property
     def may_judge_later(self) -> bool:
         """Tell whether the column has one value in the first rows, and may judge later ones."""
-        if self.describes or self.name in names.TOPICS:
-            return False
-        return self.kind is Kind.LABEL and len(self.values) == 1
+        return self.kind is Kind.LABEL and len(self.values) == 1 and not self.is_topic
 
     @property
     def are_numbers(self) -> bool:
@@ -150,6 +153,16 @@ class Facts:
         self.given = given
         self.columns = [ColumnFacts(grid, at) for at in range(len(grid.names))]
         self.names = {column.name for column in self.columns}
+
+    @cached_property
+    def named(self) -> dict[str, ColumnFacts]:
+        """The columns that the user named or numbered, by role, without those that are missing."""
+        columns = {}
+        for role, name in self.given.columns.items():
+            column = self.find(name)
+            if column is not None:
+                columns[role] = column
+        return columns
 
     def find(self, name: str) -> ColumnFacts | None:
         """Return the column that a user means by a name or a number; None if there is none."""

@@ -73,6 +73,13 @@ class Roles:
             places[role] = tuple(column.at for column in columns)
         return cls(places)
 
+    def found(self, facts: Facts) -> Found:
+        """Return the columns of each role."""
+        columns: Found = {}
+        for role, places in self.columns.items():
+            columns[role] = [facts.columns[at] for at in places]
+        return columns
+
     def is_pair(self, label: str) -> bool | None:
         """Tell whether a label marks a pair; None for a label of unknown meaning."""
         text = label.strip().lower()
@@ -83,17 +90,17 @@ class Roles:
 
 
 # ------------------------------------------------------------------ which rows are pairs
-def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
+def filter_pairs(facts: Facts, found: Found) -> Roles:
     """Return the roles of both sides, and of the labels if a column tells which rows are pairs.
 
-    ``found`` holds the columns of both sides, and ``named`` those that the user named, by role.
-    Raise UndecidedError if a column seems to tell which rows are pairs, but has values of unknown
-    meaning.
+    ``found`` holds the columns of both sides. Raise UndecidedError if a column seems to tell which
+    rows are pairs, but has values of unknown meaning.
     """
     keeps = frozenset(value.strip().lower() for value in facts.given.keep_labels)
-    label = named.get("label")
+    label = facts.named.get("label")
     if label is None:
-        if not keeps and ({"anchor", "positive"} <= named.keys() or "text" in named):
+        names_sides = {"anchor", "positive"} <= facts.named.keys() or "text" in facts.named
+        if names_sides and not keeps:
             return Roles.of(found)  # whoever names both sides, or a text, takes every row
         label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
@@ -158,11 +165,8 @@ def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
 
 def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
     """Return the error for a watched column; all of the first rows have the first of ``values``."""
-    found: Found = {}
-    for role, places in roles.columns.items():
-        found[role] = [facts.columns[place] for place in places]
     what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
-    choices = _choices_of_pairs(facts.columns[at], found, values)
+    choices = _choices_of_pairs(facts.columns[at], roles.found(facts), values)
     return UndecidedError(f"{what}; which rows are positives?", choices)
 
 
@@ -249,7 +253,7 @@ def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -
 
 
 # ------------------------------------------------------------------ scores and classes
-def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_score(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of scores: one the user named, one with a usual name, or one of numbers.
 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
@@ -258,8 +262,8 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     that look alike are an error. Once all rows are read, ``refuse_classes`` looks at the numbers.
     """
     for role in ("score", "label"):
-        if role in named:
-            return named[role]
+        if role in facts.named:
+            return facts.named[role]
     free = _free(facts, found)
     for name in (*names.SCORES, *names.LABELS):
         for column in by_name(free, name):
@@ -282,9 +286,7 @@ def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
     They are scores if the user named their column, or if it has a usual name of scores. A column
     named label may hold 0 and 1 as scores, but not beside a hypothesis.
     """
-    found: Found = {}
-    for role, places in roles.columns.items():
-        found[role] = [facts.columns[place] for place in places]
+    found = roles.found(facts)
     (right,), (column,) = found["right"], found["score"]
     if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
         return
@@ -298,7 +300,7 @@ def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
         raise UndecidedError(what, [Choice(_side_columns(found), "take them as scores")])
 
 
-def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_label(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of the classes of texts or pairs."""
 
     def holds_labels(column: ColumnFacts) -> bool:
@@ -307,32 +309,27 @@ def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     def holds_numbered_classes(column: ColumnFacts) -> bool:
         return column.kind is Kind.SCORE and column.are_few_whole_numbers
 
-    return _find_label(facts, found, named, holds_labels, holds_numbered_classes)
+    return _find_label(facts, found, holds_labels, holds_numbered_classes)
 
 
-def find_nli_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_nli_label(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of entailment, neutral and contradiction, in words or numbers."""
 
     def is_nli(column: ColumnFacts) -> bool:
         values = {text.strip().lower() for text in column.texts}
         return len(values) > 1 and values <= _NLI_LABELS
 
-    return _find_label(facts, found, named, is_nli)
+    return _find_label(facts, found, is_nli)
 
 
-def _find_label(
-    facts: Facts,
-    found: Found,
-    named: Mapping[str, ColumnFacts],
-    *tests: Callable[[ColumnFacts], bool],
-) -> ColumnFacts:
+def _find_label(facts: Facts, found: Found, *tests: Callable[[ColumnFacts], bool]) -> ColumnFacts:
     """Return the column of labels: one the user named, one with a usual name, or one by a test.
 
     The tests are tried in order. The first that any column passes decides; if several columns pass
     it, an error is raised.
     """
-    if "label" in named:
-        return named["label"]
+    if "label" in facts.named:
+        return facts.named["label"]
     # A column of train, dev and test would pass for labels.
     free = [column for column in _free(facts, found) if column.name != "split"]
     # An empty column with a usual name is taken only if no filled column has such a name.

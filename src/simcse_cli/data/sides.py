@@ -1,6 +1,6 @@
 """Find the texts of a table: the only column of single texts, or the two sides of a pair."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
 from simcse_cli.data import names
@@ -70,12 +70,9 @@ def couples(pairs: Iterable[_Pair]) -> list[_Pair]:
     return [pair for pair in pairs if names.are_couple(pair[0].name, pair[1].name)]
 
 
-def find_sides(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of both sides, and of hard negatives if there are any.
-
-    ``named`` holds the columns that the user named, by role.
-    """
-    return _Sides(facts, job).find(named)
+def find_sides(facts: Facts, job: Job) -> Found:
+    """Return the columns of both sides, and of hard negatives if there are any."""
+    return _Sides(facts, job).find()
 
 
 class _Sides:
@@ -86,7 +83,8 @@ class _Sides:
         self.job = job
         self.left, self.right = job.sides
 
-    def find(self, named: Mapping[str, ColumnFacts]) -> Found:
+    def find(self) -> Found:
+        named = self.facts.named
         anchor = positive = None
         for role, column in named.items():
             if role in ("anchor", "left", "text"):
