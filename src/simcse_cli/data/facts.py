@@ -205,9 +205,12 @@ class Facts:
         return negatives
 
 
-def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
-    """Return the columns with this name, which must be as ``fold`` returns it."""
-    return [column for column in columns if column.name == name]
+def by_name(columns: Collection[ColumnFacts], *wanted: str) -> list[ColumnFacts]:
+    """Return the columns with one of some names, which must be as ``fold`` returns them.
+
+    The columns come in the order of the names.
+    """
+    return [column for name in wanted for column in columns if column.name == name]
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:

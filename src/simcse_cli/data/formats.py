@@ -104,13 +104,12 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
 
     # Each line is a row of one cell.
     rows = enumerate(([line] for line in refuse_returns(lines, name)), start=1)
-    if not single:
-        return Grid(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.
-    if given.template or set(given.columns.values()) - {"1"}:
+    if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
-    return Grid(name, ("1",), rows, is_named=False), True
+    columns = ("1",) if head or single else ()
+    return Grid(name, columns, rows, is_named=False), single
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
@@ -340,7 +339,7 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
         given.told.info(
             f"{name}: {sheet.n_filled:,} merged {cells_have} the value of the cell above"
         )
-    grid = named_rows(sheet_rows(sheet), name, given, header=given.header)
+    grid = named_rows(sheet_rows(sheet), name, given)
     grid.unit = "row"
     return grid
 

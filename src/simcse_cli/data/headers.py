@@ -14,6 +14,13 @@ _LEAST_STRONG = 5  # texts needed below row 1 to take its end mark or script as 
 _LEAST_LABELS = 10  # rows needed before labels that recur below row 1 count as evidence
 _LEAST_FOR_TENTH = 20  # texts needed to measure the shortest tenth of them
 _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
+# The mark that each character stands for.
+_END_MARKS = {
+    **dict.fromkeys(".。।", "."),
+    **dict.fromkeys("?？؟", "?"),
+    **dict.fromkeys("!！", "!"),
+    **{mark: mark for mark in ":;…：；"},
+}
 
 
 @dataclass(frozen=True)
@@ -180,18 +187,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 
 def _end_mark(text: str) -> str:
     """Return the mark at the end of a text, the same for all scripts; "" for none."""
-    last = text.rstrip("\"'”’»」』)）] ")[-1:]
-    if not last:
-        return ""
-    if last in ".。।":
-        return "."
-    if last in "?？؟":
-        return "?"
-    if last in "!！":
-        return "!"
-    if last in ":;…：；":
-        return last
-    return ""
+    return _END_MARKS.get(text.rstrip("\"'”’»」』)）] ")[-1:], "")
 
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:

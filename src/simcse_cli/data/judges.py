@@ -9,10 +9,12 @@ from pathlib import Path
 
 from simcse_cli.data import names, show
 from simcse_cli.data.facts import MOST_VALUES, NLI_NUMBERS, ColumnFacts, Facts, by_name
-from simcse_cli.data.grid import SAMPLE_ROWS
+from simcse_cli.data.given import Given
+from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.data.kinds import MISSING, Kind, is_missing, to_number
-from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
+from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
 from simcse_cli.data.sides import Found
+from simcse_cli.errors import DataError
 
 # Whether a label marks a pair: `_IS_PAIR` is for all tables. `_IS_PAIR_OF` changes or adds labels
 # for tables whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters
@@ -47,6 +49,10 @@ _ENTAILMENTS = frozenset(("entailment", "entails", "e"))
 _CONTRADICTIONS = frozenset(("contradiction", "contradicts", "contradictory", "c"))
 _NLI_WORDS = _ENTAILMENTS | _CONTRADICTIONS | {"neutral", "n"}
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
+_HOW_TO_ADD = {
+    "label": "add a column named label; texts without labels: simcse analyze groups",
+    "score": "add a column of numbers named score",
+}
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,7 @@ def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> Column
     # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
     if label is None and judges and not _are_named_pairs(facts):
         # Ask about the first usual name of a score, otherwise about the first column.
-        by_usual_name = (by_name(judges, name) for name in names.SCORES)
-        judge = next(chain.from_iterable(by_usual_name), judges[0])
+        judge = (by_name(judges, *names.SCORES) or judges)[0]
         raise _which_are_pairs(facts, judge, found)
     return label
 
@@ -163,11 +168,17 @@ def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
     return [column for column in _free(facts, found) if column.may_judge_later]
 
 
-def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
-    """Return the error for a watched column; all of the first rows have the first of ``values``."""
+def judges_later(
+    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
+) -> DataError:
+    """Return the error for a watched column that seems to tell which rows are pairs.
+
+    All of the first rows have the first of ``values``.
+    """
+    facts = Facts(grid, given)
     what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
     choices = _choices_of_pairs(facts.columns[at], roles.found(facts), values)
-    return UndecidedError(f"{what}; which rows are positives?", choices)
+    return question(facts, UndecidedError(f"{what}; which rows are positives?", choices))
 
 
 def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
@@ -185,21 +196,15 @@ def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     """Return the free column whose name is usual for labels that say which rows are pairs."""
-    free = _free(facts, found)
-    for name in names.LABELS:
-        if name in names.TOPICS:  # labels of what a text is about say nothing of pairs
-            continue
-        for column in by_name(free, name):
-            if column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
-                return column
+    for column in by_name(_free(facts, found), *names.LABELS):
+        if not column.is_topic and column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
+            return column
     return None
 
 
 def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
     """Return the only column that ``--keep-label`` can mean, or raise UndecidedError."""
-    labels = [column for column in judges if column.kind is Kind.LABEL]
-    if not labels:
-        labels = list(judges)
+    labels = [column for column in judges if column.kind is Kind.LABEL] or judges
     if len(labels) == 1:
         return labels[0]
     if not labels:
@@ -259,16 +264,16 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
     content looks like scores comes before one whose content looks like labels. In this last step, a
     column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error. Once all rows are read, ``refuse_classes`` looks at the numbers.
+    that look alike are an error. Once all rows are read, ``require_scores`` looks at the numbers.
     """
     for role in ("score", "label"):
         if role in facts.named:
             return facts.named[role]
     free = _free(facts, found)
-    for name in (*names.SCORES, *names.LABELS):
-        for column in by_name(free, name):
-            if column.are_numbers or (name in names.SCORES and column.kind is not Kind.LABEL):
-                return column
+    for column in by_name(free, *names.SCORES, *names.LABELS):
+        is_score = column.name in names.SCORES and column.kind is not Kind.LABEL
+        if is_score or column.are_numbers:
+            return column
     scores = [column for column in free if column.can_hold_scores]
     numbers = [column for column in scores if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
@@ -280,12 +285,13 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
     raise _which_column("score", found, scores)
 
 
-def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
-    """Raise UndecidedError if the scores of all rows may be the classes of NLI.
+def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
+    """Raise DataError if the values of the scores of all rows may be the classes of NLI.
 
     They are scores if the user named their column, or if it has a usual name of scores. A column
     named label may hold 0 and 1 as scores, but not beside a hypothesis.
     """
+    facts = Facts(grid, given)
     found = roles.found(facts)
     (right,), (column,) = found["right"], found["score"]
     if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
@@ -297,7 +303,8 @@ def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
         what = (
             f"{column} holds {shown}, which may be classes, need scores that rise with similarity"
         )
-        raise UndecidedError(what, [Choice(_side_columns(found), "take them as scores")])
+        choices = [Choice(_side_columns(found), "take them as scores")]
+        raise question(facts, UndecidedError(what, choices))
 
 
 def find_label(facts: Facts, found: Found) -> ColumnFacts:
@@ -333,7 +340,7 @@ def _find_label(facts: Facts, found: Found, *tests: Callable[[ColumnFacts], bool
     # A column of train, dev and test would pass for labels.
     free = [column for column in _free(facts, found) if column.name != "split"]
     # An empty column with a usual name is taken only if no filled column has such a name.
-    usual = list(chain.from_iterable(by_name(free, name) for name in names.LABELS))
+    usual = by_name(free, *names.LABELS)
     for column in usual:
         if column.kind is not Kind.EMPTY:
             return column
@@ -356,11 +363,7 @@ def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> Unde
     if len(among) > 1:
         what = f"{len(among)} columns may hold the {role}"
     choices = _choices(role, found, among)
-    others = []
-    if role == "label" and not choices:
-        others.append("add a column named label; texts without labels: simcse analyze groups")
-    if role == "score" and not choices:
-        others.append("add a column of numbers named score")
+    others = () if choices else (_HOW_TO_ADD[role],)
     return UndecidedError(what, choices[:MOST_CHOICES], others)
 
 

@@ -1,6 +1,6 @@
 """Decide which columns of a table a job reads: by the user, by names or by content, or ask."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
 
@@ -11,13 +11,11 @@ from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import (
     Roles,
-    ask_later,
     ask_with_labels,
     filter_pairs,
     find_label,
     find_nli_label,
     find_score,
-    refuse_classes,
 )
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
@@ -42,23 +40,6 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
     except UndecidedError as case:
         if not grid.sample:  # a header at most
             raise DataError(f"{grid.source} has no rows") from None
-        raise question(facts, case) from None
-
-
-def judges_later(
-    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
-) -> DataError:
-    """Return the error for a watched column whose ``values`` seem to tell which rows are pairs."""
-    facts = Facts(grid, given)
-    return question(facts, ask_later(facts, roles, at, values))
-
-
-def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
-    """Raise DataError if the values of the scores of all rows may be classes."""
-    facts = Facts(grid, given)
-    try:
-        refuse_classes(facts, roles, values)
-    except UndecidedError as case:
         raise question(facts, case) from None
 
 
@@ -203,10 +184,7 @@ def _label_if_known(facts: Facts) -> ColumnFacts | None:
     """Return the column of classes if the user named one or if one has a usual name."""
     if "label" in facts.named:
         return facts.named["label"]
-    for name in names.LABELS:
-        if columns := by_name(facts.columns, name):
-            return columns[0]
-    return None
+    return next(iter(by_name(facts.columns, *names.LABELS)), None)
 
 
 # ------------------------------------------------------------------ lint

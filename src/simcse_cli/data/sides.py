@@ -28,10 +28,9 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
     if strong:
         what = f"{_listed(strong)}: which one holds the texts?"
         raise UndecidedError(what, _each_as_text(strong))
-    for name in names.WEAK_TEXTS:
-        for column in by_name(among, name):
-            if column.can_hold_texts:
-                return column
+    for column in by_name(among, *names.WEAK_TEXTS):
+        if column.can_hold_texts:
+            return column
     texts = texts_or_words(among)
     if len(texts) == 1:
         return texts[0]
@@ -265,9 +264,8 @@ class _Sides:
             if (column.can_hold_texts or column.repeats_words) and not names.is_row_id(column.name)
         ]
         if len(likely) < 2:
-            ids = [column for column in filled if column.name in names.STRONG["anchor"]]
-            ids += [column for column in filled if column.name in names.STRONG["positive"]]
-            likely = self._in_order(ids)
+            side_names = (*names.STRONG["anchor"], *names.STRONG["positive"])
+            likely = [column for column in filled if column.name in side_names]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)

@@ -15,10 +15,10 @@ from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.grid import Grid, NumberedRow
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.judges import Roles
+from simcse_cli.data.judges import Roles, judges_later
 from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_judgement, is_missing, list_items
 from simcse_cli.data.names import fold, is_usual
-from simcse_cli.data.roles import decide, judges_later, told_line
+from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line, visible
 from simcse_cli.errors import DataError
