@@ -314,17 +314,14 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Nu
             if cells:
                 yield n_read, cells
     except csv.Error as error:
-        raise _not_csv(error, source, n_read + 1) from error
-
-
-def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
-    """Return the error for a row that the CSV reader refuses; ``number`` is its first line."""
-    if "new-line" in str(error):
-        return _lone_return(source, number)
-    hint = (
-        'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL'
-    )
-    return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
+        number = n_read + 1
+        if "new-line" in str(error):
+            raise _lone_return(source, number) from error
+        raise DataError(
+            f"{source}, line {number}: not valid CSV ({error})",
+            hint='put cells that hold commas or quotes in "..." and double the quotes inside, '
+            "or use JSONL",
+        ) from error
 
 
 def _lone_return(source: str, number: int) -> DataError:

@@ -6,7 +6,7 @@ from functools import cached_property
 from simcse_cli.data import names
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
-from simcse_cli.data.kinds import Kind, is_judgement, is_missing, to_number
+from simcse_cli.data.kinds import Kind, cell_text, is_judgement, is_missing, to_number
 from simcse_cli.data.names import fold
 
 MOST_VALUES = 5  # different words of a column that may judge pairs
@@ -65,7 +65,7 @@ class ColumnFacts:
     @cached_property
     def texts(self) -> list[str]:
         """The first cells of the column, as texts."""
-        return self._grid.texts(self.at)
+        return list(map(cell_text, self._grid.columns[self.at]))
 
     @cached_property
     def values(self) -> set[str]:
@@ -152,7 +152,6 @@ class Facts:
         self.grid = grid
         self.given = given
         self.columns = [ColumnFacts(grid, at) for at in range(len(grid.names))]
-        self.names = {column.name for column in self.columns}
 
     @cached_property
     def named(self) -> dict[str, ColumnFacts]:

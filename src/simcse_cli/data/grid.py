@@ -97,10 +97,6 @@ class Grid:
     def names_at(self, places: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.names[at] for at in places)
 
-    def texts(self, at: int) -> list[str]:
-        """Return the first cells of a column as texts."""
-        return list(map(cell_text, self.columns[at]))
-
     def first_rows(self, count: int = 3) -> list[list[str]]:
         """Return the cells of the first rows as texts."""
         shown = []

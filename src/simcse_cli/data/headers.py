@@ -52,7 +52,8 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
             return Header(False)
     # pandas writes 0, 1, 2, ... above columns without names. Above texts, such a row is a header.
     if below and first == list(map(str, range(len(first)))):
-        return Header(_holds_texts(columns))
+        kinds_below = set(map(kinds.kind_of, columns))
+        return Header(not kinds_below.isdisjoint((Kind.TEXT, Kind.WORD)))
 
     # Otherwise the kinds of the columns, usual names, and at last the look decide.
     votes = _votes_of_kinds(first, columns)
@@ -85,10 +86,6 @@ def _column_below(rows: Sequence[Sequence[str]], at: int) -> list[str]:
 
 def _filled(cells: Iterable[str]) -> list[str]:
     return list(filterfalse(kinds.is_missing, cells))
-
-
-def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
-    return not {Kind.TEXT, Kind.WORD}.isdisjoint(map(kinds.kind_of, columns))
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:

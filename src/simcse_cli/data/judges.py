@@ -153,7 +153,7 @@ def _has_named_negatives(facts: Facts, found: Found) -> bool:
 
 
 def _are_named_pairs(facts: Facts) -> bool:
-    return {"anchor", "positive"} <= facts.names
+    return {"anchor", "positive"} <= {column.name for column in facts.columns}
 
 
 def _watched(facts: Facts, found: Found) -> tuple[int, ...]:
