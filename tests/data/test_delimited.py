@@ -17,7 +17,7 @@ def grid_of(text, header=None, separator=None):
 
 def rows_of(text, header=None, separator=None):
     grid = grid_of(text, header, separator)
-    return [cells for _, cells in grid.pick(range(len(grid.names)))]
+    return [tuple(cells) for _, cells in grid.rows]
 
 
 @pytest.mark.parametrize(

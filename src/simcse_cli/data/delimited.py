@@ -9,7 +9,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -77,7 +77,6 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         return Grid(source, wikiauto_columns, rows, is_named=True, is_published=True)
 
     # A first line `sep=;` tells Excel the separator.
-    header = given.header
     excel_line = re.fullmatch("sep=(.)", first_line)
     if excel_line is not None and given.separator is None:
         next(lines)
@@ -85,12 +84,12 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
         rows = _cells(chain([""], lines), excel_line[1], source, head[1:])
     elif given.separator is None and _is_markdown(head):
         # The header of a Markdown table is certain, unless the user says that there is none.
-        header = header is not False
+        given = replace(given, header=given.header is not False)
         rows = _markdown_cells(lines)
     else:
         separator = given.separator or choose_separator(head, source)
         rows = _cells(lines, separator, source, head)
-    return named_rows(rows, source, given, header=header)
+    return named_rows(rows, source, given)
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
@@ -315,17 +314,14 @@ def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[Nu
             if cells:
                 yield n_read, cells
     except csv.Error as error:
-        raise _not_csv(error, source, n_read + 1) from error
-
-
-def _not_csv(error: csv.Error, source: str, number: int) -> DataError:
-    """Return the error for a row that the CSV reader refuses; ``number`` is its first line."""
-    if "new-line" in str(error):
-        return _lone_return(source, number)
-    hint = (
-        'put cells that hold commas or quotes in "..." and double the quotes inside, or use JSONL'
-    )
-    return DataError(f"{source}, line {number}: not valid CSV ({error})", hint=hint)
+        number = n_read + 1
+        if "new-line" in str(error):
+            raise _lone_return(source, number) from error
+        raise DataError(
+            f"{source}, line {number}: not valid CSV ({error})",
+            hint='put cells that hold commas or quotes in "..." and double the quotes inside, '
+            "or use JSONL",
+        ) from error
 
 
 def _lone_return(source: str, number: int) -> DataError:
@@ -371,17 +367,13 @@ def _markdown_cells(lines: Iterable[str]) -> Iterator[NumberedCells]:
 
 
 # ------------------------------------------------------------------ the names
-def named_rows(
-    rows: Iterator[NumberedCells], source: str, given: Given, *, header: bool | None
-) -> Grid:
-    """Return the rows as a table whose columns are named by row 1, or else numbered.
-
-    ``header`` tells whether row 1 holds the names; None if the user does not say.
-    """
+def named_rows(rows: Iterator[NumberedCells], source: str, given: Given) -> Grid:
+    """Return the rows as a table whose columns are named by row 1, or else numbered."""
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
         return Grid(source, (), iter(()), is_named=True)
     # Only a header can lack the name of a column.
+    header = given.header
     if header is not False and (with_row_names := _with_row_names(head)) is not head:
         head = with_row_names
         header = True

@@ -6,7 +6,7 @@ from functools import cached_property
 from simcse_cli.data import names
 from simcse_cli.data.given import Given
 from simcse_cli.data.grid import Grid
-from simcse_cli.data.kinds import Kind, is_judgement, is_missing, to_number
+from simcse_cli.data.kinds import Kind, cell_text, is_judgement, is_missing, to_number
 from simcse_cli.data.names import fold
 
 MOST_VALUES = 5  # different words of a column that may judge pairs
@@ -52,6 +52,11 @@ class ColumnFacts:
         return self.name in names.DESCRIBING
 
     @property
+    def is_topic(self) -> bool:
+        """Tell whether the name says what a text or a pair is about, and so judges no pair."""
+        return self.describes or self.name in names.TOPICS
+
+    @property
     def name_allows_texts(self) -> bool:
         """Tell whether the name is not that of a description, of scores or of labels."""
         return not self.describes and self.name not in (*names.SCORES, *names.LABELS)
@@ -60,7 +65,7 @@ class ColumnFacts:
     @cached_property
     def texts(self) -> list[str]:
         """The first cells of the column, as texts."""
-        return self._grid.texts(self.at)
+        return list(map(cell_text, self._grid.columns[self.at]))
 
     @cached_property
     def values(self) -> set[str]:
@@ -96,7 +101,7 @@ class ColumnFacts:
     @property
     def is_judge(self) -> bool:
         """Tell whether the column may say which rows are pairs: scores, 0 and 1, or a few words."""
-        if self.describes or self.name in names.TOPICS:
+        if self.is_topic:
             return False
         if self.kind is not Kind.LABEL:
             return self.kind is Kind.SCORE
@@ -107,9 +112,7 @@ class ColumnFacts:
     @property
     def may_judge_later(self) -> bool:
         """Tell whether the column has one value in the first rows, and may judge later ones."""
-        if self.describes or self.name in names.TOPICS:
-            return False
-        return self.kind is Kind.LABEL and len(self.values) == 1
+        return self.kind is Kind.LABEL and len(self.values) == 1 and not self.is_topic
 
     @property
     def are_numbers(self) -> bool:
@@ -149,7 +152,16 @@ class Facts:
         self.grid = grid
         self.given = given
         self.columns = [ColumnFacts(grid, at) for at in range(len(grid.names))]
-        self.names = {column.name for column in self.columns}
+
+    @cached_property
+    def named(self) -> dict[str, ColumnFacts]:
+        """The columns that the user named or numbered, by role, without those that are missing."""
+        columns = {}
+        for role, name in self.given.columns.items():
+            column = self.find(name)
+            if column is not None:
+                columns[role] = column
+        return columns
 
     def find(self, name: str) -> ColumnFacts | None:
         """Return the column that a user means by a name or a number; None if there is none."""
@@ -192,9 +204,12 @@ class Facts:
         return negatives
 
 
-def by_name(columns: Iterable[ColumnFacts], name: str) -> list[ColumnFacts]:
-    """Return the columns with this name, which must be as ``fold`` returns it."""
-    return [column for column in columns if column.name == name]
+def by_name(columns: Collection[ColumnFacts], *wanted: str) -> list[ColumnFacts]:
+    """Return the columns with one of some names, which must be as ``fold`` returns them.
+
+    The columns come in the order of the names.
+    """
+    return [column for name in wanted for column in columns if column.name == name]
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:

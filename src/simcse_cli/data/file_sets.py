@@ -182,8 +182,7 @@ class FileSet:
     def _texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
         for file, skipped in self._files_from(start):
             for text, cells in self._table(file).texts_with(*columns, start=skipped):
-                is_blank = not text.strip()
-                self.blank[file] += is_blank
+                self.blank[file] += not text.strip()
                 yield text, cells
 
     def cells(self, column: str, start: int = 0, stop: int | None = None) -> Iterator[Any]:

@@ -29,8 +29,7 @@ from simcse_cli.files.schema import foreign_format, parse_json
 from simcse_cli.files.streams import encoding_of_mark, is_wide, iter_lines
 
 InputPath = Path | str
-_Records = Iterator[tuple[int, dict[str, Any]]]  # number and values of each row
-_JsonValues = Iterator[tuple[int, str, Any]]  # number, place for messages, and value of each row
+_JsonValues = Iterator[tuple[int, Any]]  # number and value of each row
 
 
 class FileFormat(StrEnum):
@@ -96,7 +95,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     name = source_name(source)
     filled = list(filter(str.strip, head))
     if filled and all(map(_is_json_object, filled)):
-        return Grid.of_records(name, _records(_json_lines(lines, name))), False
+        return _json_grid(name, "line", _json_lines(lines, name)), False
 
     # A header or separator of the user, or the look of the lines, makes a table of them.
     may_be_table = not single or given.wants_table
@@ -105,13 +104,12 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
 
     # Each line is a row of one cell.
     rows = enumerate(([line] for line in refuse_returns(lines, name)), start=1)
-    if not single:
-        return Grid(name, ("1",) if head else (), rows, is_named=False), False
     # Column 1 is the line itself; other columns that the user names need a table.
-    if given.template or set(given.columns.values()) - {"1"}:
+    if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
-    return Grid(name, ("1",), rows, is_named=False), True
+    columns = ("1",) if head or single else ()
+    return Grid(name, columns, rows, is_named=False), single
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
@@ -155,14 +153,13 @@ def _lines(source: InputPath, given: Given) -> Iterator[str]:
 # ------------------------------------------------------------------ JSON
 def _open_json(source: InputPath, given: Given) -> Grid:
     """Open JSON Lines, or a ``.json`` file with a single value: a list, or an object with lists."""
-    unit, values = _open_json_values(source, given)
-    return Grid.of_records(source_name(source), _records(values), unit)
+    return _json_grid(source_name(source), *_open_json_values(source, given))
 
 
 def json_values(source: InputPath, given: Given) -> Iterator[Any]:
     """Yield the value of each row of a JSON file, nested as it is."""
     _, values = _open_json_values(source, given)
-    for _, _, value in values:
+    for _, value in values:
         yield value
 
 
@@ -187,21 +184,21 @@ def _is_line_by_line(head: Sequence[str]) -> bool:
     return len(head) > 1 and bool(head[1].strip())
 
 
-def _records(values: _JsonValues) -> _Records:
-    for number, place, value in values:
-        yield number, _record(value, place)
+def _json_grid(name: str, unit: str, values: _JsonValues) -> Grid:
+    """Return a table of JSON values; ``unit`` says what they are, lines or items."""
+    rows = ((number, _record(value, f"{name}, {unit} {number}")) for number, value in values)
+    return Grid.of_records(name, rows, unit)
 
 
 def _json_lines(lines: Iterable[str], name: str) -> _JsonValues:
     hint = "write one JSON object per line; unpack an array with: jq -c '.[]' FILE > FILE.jsonl"
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            value = parse_json(line, name, line=number, lenient=True, hint=hint)
-            yield number, f"{name}, line {number}", value
+            yield number, parse_json(line, name, line=number, lenient=True, hint=hint)
 
 
 def _json_items(lines: Iterable[str], name: str) -> _JsonValues:
-    """Yield the rows of a JSON file that is one value."""
+    """Return the rows of a JSON file that is one value."""
     # A small packed file may unpack to more than fits in memory, so its size is watched.
     n_left = LARGEST_TEXT
     kept: list[str] = []
@@ -214,8 +211,7 @@ def _json_items(lines: Iterable[str], name: str) -> _JsonValues:
         kept.append(line)
     value = parse_json("\n".join(kept), name, lenient=True)
     items = value if isinstance(value, list) else _items_of(value, name)
-    for number, item in enumerate(items, start=1):
-        yield number, f"{name}, item {number}", item
+    return enumerate(items, start=1)
 
 
 def _items_of(value: Any, name: str) -> list[Any]:
@@ -343,7 +339,7 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
         given.told.info(
             f"{name}: {sheet.n_filled:,} merged {cells_have} the value of the cell above"
         )
-    grid = named_rows(sheet_rows(sheet), name, given, header=given.header)
+    grid = named_rows(sheet_rows(sheet), name, given)
     grid.unit = "row"
     return grid
 

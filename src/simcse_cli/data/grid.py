@@ -47,12 +47,12 @@ class Grid:
 
     @classmethod
     def of_records(
-        cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]], unit: str = "line"
+        cls, source: str, rows: Iterable[tuple[int, dict[str, Any]]], unit: str
     ) -> "Grid":
         """Return rows of named values as a table with the names of the first row."""
         rows = iter(rows)
         head = list(islice(rows, 1))
-        names = tuple(name for _, first_row in head for name in first_row)
+        names = tuple(chain.from_iterable(row for _, row in head))
         # A row that was a list has numbers for names, which are not in the file.
         is_named = not all(map(str.isdigit, names))
         return cls(source, names, chain(head, rows), is_named=is_named, unit=unit)
@@ -97,10 +97,6 @@ class Grid:
     def names_at(self, places: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.names[at] for at in places)
 
-    def texts(self, at: int) -> list[str]:
-        """Return the first cells of a column as texts."""
-        return list(map(cell_text, self.columns[at]))
-
     def first_rows(self, count: int = 3) -> list[list[str]]:
         """Return the cells of the first rows as texts."""
         shown = []
@@ -112,10 +108,10 @@ class Grid:
     def pick(
         self,
         places: Sequence[int],
-        start: int = 0,
-        choose_columns: Callable[["Grid"], Sequence[int]] | None = None,
+        start: int,
+        choose_columns: Callable[["Grid"], Sequence[int]] | None,
         *,
-        may_lack: bool = False,
+        may_lack: bool,
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
@@ -141,7 +137,7 @@ class Grid:
                 row = row | {name: None for name in wanted - row.keys() if _lacks_item(row, name)}
             take = take_by_name
             if choose_columns is not None and not (row.keys() >= wanted):
-                row_grid = Grid.of_records(self.place(number), [(number, row)])
+                row_grid = Grid.of_records(self.place(number), [(number, row)], self.unit)
                 take = _taker(row_grid.names_at(choose_columns(row_grid)))
             try:
                 yield number, take(row)

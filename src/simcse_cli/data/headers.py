@@ -14,6 +14,13 @@ _LEAST_STRONG = 5  # texts needed below row 1 to take its end mark or script as 
 _LEAST_LABELS = 10  # rows needed before labels that recur below row 1 count as evidence
 _LEAST_FOR_TENTH = 20  # texts needed to measure the shortest tenth of them
 _PHRASE_WORDS = 5  # texts with a median of at most so many words are phrases
+# The mark that each character stands for.
+_END_MARKS = {
+    **dict.fromkeys(".。।", "."),
+    **dict.fromkeys("?？؟", "?"),
+    **dict.fromkeys("!！", "!"),
+    **{mark: mark for mark in ":;…：；"},
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,8 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
             return Header(False)
     # pandas writes 0, 1, 2, ... above columns without names. Above texts, such a row is a header.
     if below and first == list(map(str, range(len(first)))):
-        return Header(_holds_texts(columns))
+        kinds_below = set(map(kinds.kind_of, columns))
+        return Header(not kinds_below.isdisjoint((Kind.TEXT, Kind.WORD)))
 
     # Otherwise the kinds of the columns, usual names, and at last the look decide.
     votes = _votes_of_kinds(first, columns)
@@ -78,10 +86,6 @@ def _column_below(rows: Sequence[Sequence[str]], at: int) -> list[str]:
 
 def _filled(cells: Iterable[str]) -> list[str]:
     return list(filterfalse(kinds.is_missing, cells))
-
-
-def _holds_texts(columns: Sequence[Sequence[str]]) -> bool:
-    return not {Kind.TEXT, Kind.WORD}.isdisjoint(map(kinds.kind_of, columns))
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
@@ -180,18 +184,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
 
 def _end_mark(text: str) -> str:
     """Return the mark at the end of a text, the same for all scripts; "" for none."""
-    last = text.rstrip("\"'”’»」』)）] ")[-1:]
-    if not last:
-        return ""
-    if last in ".。।":
-        return "."
-    if last in "?？؟":
-        return "?"
-    if last in "!！":
-        return "!"
-    if last in ":;…：；":
-        return last
-    return ""
+    return _END_MARKS.get(text.rstrip("\"'”’»」』)）] ")[-1:], "")
 
 
 def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:

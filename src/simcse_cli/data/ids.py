@@ -39,15 +39,13 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
         digests.append(digest_keys([name]))
     values = np.frombuffer(digests, np.uint64)
 
-    # Among equal values, a stable order has the earlier row first.
-    order = np.argsort(values, kind="stable")
-    sorted_values = values[order]
-    repeats = np.flatnonzero(sorted_values[1:] == sorted_values[:-1])
-    if not len(repeats):
+    # Report the first row whose id an earlier row has.
+    is_repeat = np.ones(len(values), bool)
+    is_repeat[np.unique(values, return_index=True)[1]] = False
+    if not is_repeat.any():
         return
-    # Report the repeat whose second row comes first in the input.
-    place_in_order = repeats[order[repeats + 1].argmin()]
-    first, second = order[place_in_order : place_in_order + 2].tolist()
+    second = int(is_repeat.argmax())
+    first = int((values == values[second]).argmax())
     cell = cell_text(next(islice(read(), first, None)))
     raise DataError(
         f"{place}: rows {first + 1:,} and {second + 1:,} have the id {cell!r} in column {column}",

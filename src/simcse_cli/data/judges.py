@@ -9,10 +9,12 @@ from pathlib import Path
 
 from simcse_cli.data import names, show
 from simcse_cli.data.facts import MOST_VALUES, NLI_NUMBERS, ColumnFacts, Facts, by_name
-from simcse_cli.data.grid import SAMPLE_ROWS
+from simcse_cli.data.given import Given
+from simcse_cli.data.grid import SAMPLE_ROWS, Grid
 from simcse_cli.data.kinds import MISSING, Kind, is_missing, to_number
-from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError
+from simcse_cli.data.question import MOST_CHOICES, Choice, UndecidedError, question
 from simcse_cli.data.sides import Found
+from simcse_cli.errors import DataError
 
 # Whether a label marks a pair: `_IS_PAIR` is for all tables. `_IS_PAIR_OF` changes or adds labels
 # for tables whose column of positives has a certain name: NLI corpora (numbers of the Hub, letters
@@ -47,6 +49,10 @@ _ENTAILMENTS = frozenset(("entailment", "entails", "e"))
 _CONTRADICTIONS = frozenset(("contradiction", "contradicts", "contradictory", "c"))
 _NLI_WORDS = _ENTAILMENTS | _CONTRADICTIONS | {"neutral", "n"}
 _NLI_LABELS = _NLI_WORDS | {"0", "1", "2", "-", "-1", "hidden", ""}
+_HOW_TO_ADD = {
+    "label": "add a column named label; texts without labels: simcse analyze groups",
+    "score": "add a column of numbers named score",
+}
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,13 @@ class Roles:
             places[role] = tuple(column.at for column in columns)
         return cls(places)
 
+    def found(self, facts: Facts) -> Found:
+        """Return the columns of each role."""
+        columns: Found = {}
+        for role, places in self.columns.items():
+            columns[role] = [facts.columns[at] for at in places]
+        return columns
+
     def is_pair(self, label: str) -> bool | None:
         """Tell whether a label marks a pair; None for a label of unknown meaning."""
         text = label.strip().lower()
@@ -83,17 +96,17 @@ class Roles:
 
 
 # ------------------------------------------------------------------ which rows are pairs
-def filter_pairs(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> Roles:
+def filter_pairs(facts: Facts, found: Found) -> Roles:
     """Return the roles of both sides, and of the labels if a column tells which rows are pairs.
 
-    ``found`` holds the columns of both sides, and ``named`` those that the user named, by role.
-    Raise UndecidedError if a column seems to tell which rows are pairs, but has values of unknown
-    meaning.
+    ``found`` holds the columns of both sides. Raise UndecidedError if a column seems to tell which
+    rows are pairs, but has values of unknown meaning.
     """
     keeps = frozenset(value.strip().lower() for value in facts.given.keep_labels)
-    label = named.get("label")
+    label = facts.named.get("label")
     if label is None:
-        if not keeps and ({"anchor", "positive"} <= named.keys() or "text" in named):
+        names_sides = {"anchor", "positive"} <= facts.named.keys() or "text" in facts.named
+        if names_sides and not keeps:
             return Roles.of(found)  # whoever names both sides, or a text, takes every row
         label = _label_of_pairs(facts, found, keeps_labels=bool(keeps))
     if label is None:
@@ -130,8 +143,7 @@ def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> Column
     # Without a usual label, ask, unless the names anchor and positive say that all rows are pairs.
     if label is None and judges and not _are_named_pairs(facts):
         # Ask about the first usual name of a score, otherwise about the first column.
-        by_usual_name = (by_name(judges, name) for name in names.SCORES)
-        judge = next(chain.from_iterable(by_usual_name), judges[0])
+        judge = (by_name(judges, *names.SCORES) or judges)[0]
         raise _which_are_pairs(facts, judge, found)
     return label
 
@@ -141,7 +153,7 @@ def _has_named_negatives(facts: Facts, found: Found) -> bool:
 
 
 def _are_named_pairs(facts: Facts) -> bool:
-    return {"anchor", "positive"} <= facts.names
+    return {"anchor", "positive"} <= {column.name for column in facts.columns}
 
 
 def _watched(facts: Facts, found: Found) -> tuple[int, ...]:
@@ -156,14 +168,17 @@ def _later_judges(facts: Facts, found: Found) -> list[ColumnFacts]:
     return [column for column in _free(facts, found) if column.may_judge_later]
 
 
-def ask_later(facts: Facts, roles: Roles, at: int, values: Sequence[str]) -> UndecidedError:
-    """Return the error for a watched column; all of the first rows have the first of ``values``."""
-    found: Found = {}
-    for role, places in roles.columns.items():
-        found[role] = [facts.columns[place] for place in places]
+def judges_later(
+    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
+) -> DataError:
+    """Return the error for a watched column that seems to tell which rows are pairs.
+
+    All of the first rows have the first of ``values``.
+    """
+    facts = Facts(grid, given)
     what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
-    choices = _choices_of_pairs(facts.columns[at], found, values)
-    return UndecidedError(f"{what}; which rows are positives?", choices)
+    choices = _choices_of_pairs(facts.columns[at], roles.found(facts), values)
+    return question(facts, UndecidedError(f"{what}; which rows are positives?", choices))
 
 
 def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
@@ -181,21 +196,15 @@ def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
     """Return the free column whose name is usual for labels that say which rows are pairs."""
-    free = _free(facts, found)
-    for name in names.LABELS:
-        if name in names.TOPICS:  # labels of what a text is about say nothing of pairs
-            continue
-        for column in by_name(free, name):
-            if column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
-                return column
+    for column in by_name(_free(facts, found), *names.LABELS):
+        if not column.is_topic and column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
+            return column
     return None
 
 
 def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
     """Return the only column that ``--keep-label`` can mean, or raise UndecidedError."""
-    labels = [column for column in judges if column.kind is Kind.LABEL]
-    if not labels:
-        labels = list(judges)
+    labels = [column for column in judges if column.kind is Kind.LABEL] or judges
     if len(labels) == 1:
         return labels[0]
     if not labels:
@@ -249,22 +258,22 @@ def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -
 
 
 # ------------------------------------------------------------------ scores and classes
-def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_score(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of scores: one the user named, one with a usual name, or one of numbers.
 
     A usual name of labels counts only if the column has numbers. If no name decides, a column whose
     content looks like scores comes before one whose content looks like labels. In this last step, a
     column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error. Once all rows are read, ``refuse_classes`` looks at the numbers.
+    that look alike are an error. Once all rows are read, ``require_scores`` looks at the numbers.
     """
     for role in ("score", "label"):
-        if role in named:
-            return named[role]
+        if role in facts.named:
+            return facts.named[role]
     free = _free(facts, found)
-    for name in (*names.SCORES, *names.LABELS):
-        for column in by_name(free, name):
-            if column.are_numbers or (name in names.SCORES and column.kind is not Kind.LABEL):
-                return column
+    for column in by_name(free, *names.SCORES, *names.LABELS):
+        is_score = column.name in names.SCORES and column.kind is not Kind.LABEL
+        if is_score or column.are_numbers:
+            return column
     scores = [column for column in free if column.can_hold_scores]
     numbers = [column for column in scores if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
@@ -276,15 +285,14 @@ def find_score(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     raise _which_column("score", found, scores)
 
 
-def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
-    """Raise UndecidedError if the scores of all rows may be the classes of NLI.
+def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
+    """Raise DataError if the values of the scores of all rows may be the classes of NLI.
 
     They are scores if the user named their column, or if it has a usual name of scores. A column
     named label may hold 0 and 1 as scores, but not beside a hypothesis.
     """
-    found: Found = {}
-    for role, places in roles.columns.items():
-        found[role] = [facts.columns[place] for place in places]
+    facts = Facts(grid, given)
+    found = roles.found(facts)
     (right,), (column,) = found["right"], found["score"]
     if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
         return
@@ -295,10 +303,11 @@ def refuse_classes(facts: Facts, roles: Roles, values: Collection[str]) -> None:
         what = (
             f"{column} holds {shown}, which may be classes, need scores that rise with similarity"
         )
-        raise UndecidedError(what, [Choice(_side_columns(found), "take them as scores")])
+        choices = [Choice(_side_columns(found), "take them as scores")]
+        raise question(facts, UndecidedError(what, choices))
 
 
-def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_label(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of the classes of texts or pairs."""
 
     def holds_labels(column: ColumnFacts) -> bool:
@@ -307,36 +316,31 @@ def find_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> 
     def holds_numbered_classes(column: ColumnFacts) -> bool:
         return column.kind is Kind.SCORE and column.are_few_whole_numbers
 
-    return _find_label(facts, found, named, holds_labels, holds_numbered_classes)
+    return _find_label(facts, found, holds_labels, holds_numbered_classes)
 
 
-def find_nli_label(facts: Facts, found: Found, named: Mapping[str, ColumnFacts]) -> ColumnFacts:
+def find_nli_label(facts: Facts, found: Found) -> ColumnFacts:
     """Return the column of entailment, neutral and contradiction, in words or numbers."""
 
     def is_nli(column: ColumnFacts) -> bool:
         values = {text.strip().lower() for text in column.texts}
         return len(values) > 1 and values <= _NLI_LABELS
 
-    return _find_label(facts, found, named, is_nli)
+    return _find_label(facts, found, is_nli)
 
 
-def _find_label(
-    facts: Facts,
-    found: Found,
-    named: Mapping[str, ColumnFacts],
-    *tests: Callable[[ColumnFacts], bool],
-) -> ColumnFacts:
+def _find_label(facts: Facts, found: Found, *tests: Callable[[ColumnFacts], bool]) -> ColumnFacts:
     """Return the column of labels: one the user named, one with a usual name, or one by a test.
 
     The tests are tried in order. The first that any column passes decides; if several columns pass
     it, an error is raised.
     """
-    if "label" in named:
-        return named["label"]
+    if "label" in facts.named:
+        return facts.named["label"]
     # A column of train, dev and test would pass for labels.
     free = [column for column in _free(facts, found) if column.name != "split"]
     # An empty column with a usual name is taken only if no filled column has such a name.
-    usual = list(chain.from_iterable(by_name(free, name) for name in names.LABELS))
+    usual = by_name(free, *names.LABELS)
     for column in usual:
         if column.kind is not Kind.EMPTY:
             return column
@@ -359,11 +363,7 @@ def _which_column(role: str, found: Found, among: Sequence[ColumnFacts]) -> Unde
     if len(among) > 1:
         what = f"{len(among)} columns may hold the {role}"
     choices = _choices(role, found, among)
-    others = []
-    if role == "label" and not choices:
-        others.append("add a column named label; texts without labels: simcse analyze groups")
-    if role == "score" and not choices:
-        others.append("add a column of numbers named score")
+    others = () if choices else (_HOW_TO_ADD[role],)
     return UndecidedError(what, choices[:MOST_CHOICES], others)
 
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from simcse_cli.arrays import Integers
 from simcse_cli.files.atomic import writing
 
-_CHUNK = 1 << 20
-
 
 class PackedTexts(Sequence[str]):
     """Texts as one block of UTF-8 bytes, and the position in it where each text ends.
@@ -29,9 +27,7 @@ class PackedTexts(Sequence[str]):
     def __init__(
         self, content: NDArray[np.uint8], ends: Integers, *, errors: str = "replace"
     ) -> None:
-        # Checking the ends in chunks saves memory. Each also holds the last end of the one before.
-        chunks = (ends[max(0, start - 1) : start + _CHUNK] for start in range(0, len(ends), _CHUNK))
-        is_increasing = all((chunk[1:] >= chunk[:-1]).all() for chunk in chunks)
+        is_increasing = (ends[1:] >= ends[:-1]).all()
         if len(ends) and not (is_increasing and ends[0] >= 0 and ends[-1] <= len(content)):
             raise ValueError("the positions of its sentences are not increasing")
         self.content = content

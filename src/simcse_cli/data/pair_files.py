@@ -13,8 +13,8 @@ from simcse_cli.data.facts import MOST_VALUES
 from simcse_cli.data.formats import InputPath, source_name
 from simcse_cli.data.given import NOTHING_GIVEN, Given
 from simcse_cli.data.jobs import Job
+from simcse_cli.data.judges import require_scores
 from simcse_cli.data.kinds import cell_text, is_missing, to_number
-from simcse_cli.data.roles import require_scores
 from simcse_cli.data.senteval import StsSubset, year_rows, year_texts
 from simcse_cli.data.table import Table
 from simcse_cli.data.text import one_line

@@ -1,6 +1,6 @@
 """Decide which columns of a table a job reads: by the user, by names or by content, or ask."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, combinations
 
@@ -11,13 +11,11 @@ from simcse_cli.data.grid import Grid
 from simcse_cli.data.jobs import Job
 from simcse_cli.data.judges import (
     Roles,
-    ask_later,
     ask_with_labels,
     filter_pairs,
     find_label,
     find_nli_label,
     find_score,
-    refuse_classes,
 )
 from simcse_cli.data.kinds import Kind
 from simcse_cli.data.names import POSITIONAL
@@ -45,79 +43,50 @@ def decide(grid: Grid, job: Job, given: Given) -> Roles:
         raise question(facts, case) from None
 
 
-def judges_later(
-    grid: Grid, given: Given, roles: Roles, at: int, values: Sequence[str]
-) -> DataError:
-    """Return the error for a watched column whose ``values`` seem to tell which rows are pairs."""
-    facts = Facts(grid, given)
-    return question(facts, ask_later(facts, roles, at, values))
-
-
-def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
-    """Raise DataError if the values of the scores of all rows may be classes."""
-    facts = Facts(grid, given)
-    try:
-        refuse_classes(facts, roles, values)
-    except UndecidedError as case:
-        raise question(facts, case) from None
-
-
 def _decide(facts: Facts, job: Job) -> Roles:
     """Return the columns of a table for a job, or raise UndecidedError."""
-    named = _named_columns(facts)
+    _require_named(facts)
     if job is Job.ROWS:
         try:
-            found = find_sides(facts, job, named)
+            found = find_sides(facts, job)
         except UndecidedError as case:
             raise ask_with_labels(facts, case) from case
         # All texts of a set are positives; in other tables, labels may tell which rows are pairs.
         if SET not in found:
-            return filter_pairs(facts, found, named)
+            return filter_pairs(facts, found)
     elif job is Job.LINT:
-        found = _lint_columns(facts, named)
+        found = _lint_columns(facts)
     elif job.is_single:
-        found = _text_columns(facts, job, named)
+        found = _text_columns(facts, job)
     elif job is Job.LABELLED:
-        found = _labelled_columns(facts, named)
+        found = _labelled_columns(facts)
     else:
-        found = find_sides(facts, job, named)
+        found = find_sides(facts, job)
         if job is Job.SCORED:
-            found["score"] = [find_score(facts, found, named)]
+            found["score"] = [find_score(facts, found)]
         elif job is Job.NLI:
-            found["label"] = [find_nli_label(facts, found, named)]
+            found["label"] = [find_nli_label(facts, found)]
     if facts.given.keep_labels and job is not Job.LINT:
         are_pairs = set(job.sides) <= found.keys()
         if not (job.keeps_labels and are_pairs):
             what = "has no use here, only for pairs without scores and classes"
             raise UsageError(what, option="--keep-label")
-        return filter_pairs(facts, found, named)
+        return filter_pairs(facts, found)
     return Roles.of(found)
 
 
 # ------------------------------------------------------------------ what the user named
-def _named_columns(facts: Facts) -> dict[str, ColumnFacts]:
-    """Return the columns that the user named or numbered, by role."""
-    named_columns: dict[str, ColumnFacts] = {}
+def _require_named(facts: Facts) -> None:
+    """Raise UndecidedError if a column that the user named is missing."""
     for role, name in facts.given.columns.items():
-        column = facts.find(name)
         # If no column is named positive, ``positive=positive`` asks for one with a usual name.
         asks_for_usual_names = name == role and role != "text" and facts.grid.is_named
-        if column is not None:
-            named_columns[role] = column
-        elif not asks_for_usual_names:
-            raise _no_column(facts, role, name)
-    return named_columns
-
-
-def _no_column(facts: Facts, role: str, name: str) -> UndecidedError:
-    # Keep the other columns that the user named, and offer every free column for this role.
-    others = {}
-    for other_role, other_name in facts.given.columns.items():
-        column = facts.find(other_name)
-        if other_role != role and column is not None:
-            others[other_role] = column
-    choices = [Choice({**others, role: column}) for column in facts.all_but(others.values())]
-    return UndecidedError(_missing_column_text(facts, name), choices[:MOST_CHOICES])
+        if role in facts.named or asks_for_usual_names:
+            continue
+        # Keep the other columns that the user named, and offer every free column for this role.
+        free = facts.all_but(facts.named.values())
+        choices = [Choice({**facts.named, role: column}) for column in free]
+        raise UndecidedError(_missing_column_text(facts, name), choices[:MOST_CHOICES])
 
 
 def _missing_column_text(facts: Facts, name: str) -> str:
@@ -128,7 +97,7 @@ def _missing_column_text(facts: Facts, name: str) -> str:
 
 
 # ------------------------------------------------------------------ single texts
-def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
+def _text_columns(facts: Facts, job: Job) -> Found:
     """Return the columns of the template, if there is one, or else the column of single texts.
 
     ``Job.VIEWS`` can also read pairs. It gets the columns of both sides if the user named a
@@ -137,12 +106,12 @@ def _text_columns(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> F
     template = facts.given.template
     if template is not None:
         return {"text": [_template_column(facts, name) for name in template.columns]}
-    text = named.get("text", named.get("anchor"))
+    text = facts.named.get("text", facts.named.get("anchor"))
     # With a positive, the anchor is one side of a pair.
-    if text is not None and "positive" not in named:
+    if text is not None and "positive" not in facts.named:
         return {"text": [text]}
-    if job is Job.VIEWS and _has_views(facts, named):
-        return find_sides(facts, job, named)
+    if job is Job.VIEWS and _has_views(facts):
+        return find_sides(facts, job)
     if facts.given.joins_titles and facts.grid.has_titles:
         return {"text": [_template_column(facts, name) for name in ("title", "text")]}
     return {"text": [find_text(facts, facts.columns)]}
@@ -155,49 +124,48 @@ def _template_column(facts: Facts, name: str) -> ColumnFacts:
     return column
 
 
-def _has_views(facts: Facts, named: Mapping[str, ColumnFacts]) -> bool:
+def _has_views(facts: Facts) -> bool:
     """Tell whether the user named a positive, or the table names columns anchor and positive."""
-    if "positive" in named:
+    if "positive" in facts.named:
         return True
     return facts.grid.is_named and None not in map(facts.find, POSITIONAL[:2])
 
 
-def _labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _labelled_columns(facts: Facts) -> Found:
     """Return the columns of texts or of pairs, and the column of their classes."""
     found: Found
-    if "text" in named:
-        found = {"text": [named["text"]]}
-    elif {"left", "right"} <= named.keys():
-        found = find_sides(facts, Job.LABELLED, named)
+    if "text" in facts.named:
+        found = {"text": [facts.named["text"]]}
+    elif {"left", "right"} <= facts.named.keys():
+        found = find_sides(facts, Job.LABELLED)
     else:
-        return _find_labelled_columns(facts, named)
-    found["label"] = [find_label(facts, found, named)]
+        return _find_labelled_columns(facts)
+    found["label"] = [find_label(facts, found)]
     return found
 
 
-def _find_labelled_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _find_labelled_columns(facts: Facts) -> Found:
     """Return the columns of pairs with classes, or of single texts with classes.
 
     A table holds pairs if its columns have strong names for both sides or names that go together.
     Two columns of texts under other names may be a pair, or a title and its text.
     """
-    fitting = facts.fitting(named.values())
+    fitting = facts.fitting(facts.named.values())
     texts = [
         column for column in fitting if column.name_allows_texts and column.kind is not Kind.WORD
     ]
     has_sides = bool(facts.strong("anchor") and facts.strong("positive"))
     are_pairs = has_sides or bool(couples(combinations(fitting, 2)))
     if not are_pairs and len(texts) != 2:
-        known_label = _label_if_known(facts, named)
-        text = find_text(facts, facts.all_but([*named.values(), known_label]))
-        return {"text": [text], "label": [find_label(facts, {"text": [text]}, named)]}
+        known_label = _label_if_known(facts)
+        text = find_text(facts, facts.all_but([*facts.named.values(), known_label]))
+        return {"text": [text], "label": [find_label(facts, {"text": [text]})]}
 
-    found = find_sides(facts, Job.LABELLED, named)
+    found = find_sides(facts, Job.LABELLED)
     found.pop("hard_negative", None)
-    label = find_label(facts, found, named)
+    label = find_label(facts, found)
     # A topic may be of one text or of the pair; only the user can tell.
-    is_topic = label.name in (*names.TOPICS, *names.DESCRIBING)
-    if not are_pairs or (has_sides and is_topic):
+    if not are_pairs or (has_sides and label.is_topic):
         raise _text_or_pair(found, label)
     return found | {"label": [label]}
 
@@ -212,28 +180,25 @@ def _text_or_pair(found: Found, label: ColumnFacts) -> UndecidedError:
     return UndecidedError(f"{label} may be of {left}, of {right} or of the pair", choices)
 
 
-def _label_if_known(facts: Facts, named: Mapping[str, ColumnFacts]) -> ColumnFacts | None:
+def _label_if_known(facts: Facts) -> ColumnFacts | None:
     """Return the column of classes if the user named one or if one has a usual name."""
-    if "label" in named:
-        return named["label"]
-    for name in names.LABELS:
-        if columns := by_name(facts.columns, name):
-            return columns[0]
-    return None
+    if "label" in facts.named:
+        return facts.named["label"]
+    return next(iter(by_name(facts.columns, *names.LABELS)), None)
 
 
 # ------------------------------------------------------------------ lint
-def _lint_columns(facts: Facts, named: Mapping[str, ColumnFacts]) -> Found:
+def _lint_columns(facts: Facts) -> Found:
     """Return the columns of training rows, else of single texts, else all that may hold texts."""
-    if named:
-        rows: Found = {role: [named[role]] for role in named if role in POSITIONAL}
+    if facts.named:
+        rows: Found = {role: [facts.named[role]] for role in facts.named if role in POSITIONAL}
         if rows:
             return rows
         # Without a role of training rows, the first column that the user named holds the texts.
-        return {"text": list(named.values())[:1]}
+        return {"text": list(facts.named.values())[:1]}
     # Training rows have two sides, anchor and positive, and perhaps hard negatives.
     with suppress(UndecidedError):
-        return find_sides(facts, Job.LINT, {})
+        return find_sides(facts, Job.LINT)
     with suppress(UndecidedError):
         return {"text": [find_text(facts, facts.columns)]}
     # The columns that can hold texts by their content, or all columns if none can.

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -102,7 +101,7 @@ class StsTask:
 
     @property
     def sentences(self) -> list[str]:
-        return self._of_all_subsets("sentences")
+        return list(chain.from_iterable(subset.sentences for subset in self.subsets.values()))
 
     @property
     def digest(self) -> str:
@@ -111,11 +110,7 @@ class StsTask:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        return self._of_all_subsets("pairs")
-
-    def _of_all_subsets(self, name: str) -> list[Any]:
-        """Return one list that joins the lists in the attribute ``name`` of all subsets."""
-        return list(chain.from_iterable(map(attrgetter(name), self.subsets.values())))
+        return list(chain.from_iterable(subset.pairs for subset in self.subsets.values()))
 
 
 def digest_of_pairs(pairs: Iterable[tuple[str, str]]) -> str:

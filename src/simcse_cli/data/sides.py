@@ -1,6 +1,6 @@
 """Find the texts of a table: the only column of single texts, or the two sides of a pair."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
 from simcse_cli.data import names
@@ -28,10 +28,9 @@ def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
     if strong:
         what = f"{_listed(strong)}: which one holds the texts?"
         raise UndecidedError(what, _each_as_text(strong))
-    for name in names.WEAK_TEXTS:
-        for column in by_name(among, name):
-            if column.can_hold_texts:
-                return column
+    for column in by_name(among, *names.WEAK_TEXTS):
+        if column.can_hold_texts:
+            return column
     texts = texts_or_words(among)
     if len(texts) == 1:
         return texts[0]
@@ -70,12 +69,9 @@ def couples(pairs: Iterable[_Pair]) -> list[_Pair]:
     return [pair for pair in pairs if names.are_couple(pair[0].name, pair[1].name)]
 
 
-def find_sides(facts: Facts, job: Job, named: Mapping[str, ColumnFacts]) -> Found:
-    """Return the columns of both sides, and of hard negatives if there are any.
-
-    ``named`` holds the columns that the user named, by role.
-    """
-    return _Sides(facts, job).find(named)
+def find_sides(facts: Facts, job: Job) -> Found:
+    """Return the columns of both sides, and of hard negatives if there are any."""
+    return _Sides(facts, job).find()
 
 
 class _Sides:
@@ -86,7 +82,8 @@ class _Sides:
         self.job = job
         self.left, self.right = job.sides
 
-    def find(self, named: Mapping[str, ColumnFacts]) -> Found:
+    def find(self) -> Found:
+        named = self.facts.named
         anchor = positive = None
         for role, column in named.items():
             if role in ("anchor", "left", "text"):
@@ -267,9 +264,8 @@ class _Sides:
             if (column.can_hold_texts or column.repeats_words) and not names.is_row_id(column.name)
         ]
         if len(likely) < 2:
-            ids = [column for column in filled if column.name in names.STRONG["anchor"]]
-            ids += [column for column in filled if column.name in names.STRONG["positive"]]
-            likely = self._in_order(ids)
+            side_names = (*names.STRONG["anchor"], *names.STRONG["positive"])
+            likely = [column for column in filled if column.name in side_names]
         choices = self._choices(likely[:3])
         others = () if choices else ("give a table with two columns of texts",)
         return UndecidedError(what, choices, others)

@@ -6,25 +6,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, cycle, islice
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 from simcse_cli.data import formats
 from simcse_cli.data.delimited import open_delimited
 from simcse_cli.data.facts import MOST_VALUES
 from simcse_cli.data.formats import FileFormat
 from simcse_cli.data.given import NOTHING_GIVEN, Given
-from simcse_cli.data.grid import Grid
+from simcse_cli.data.grid import Grid, NumberedRow
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.judges import Roles
+from simcse_cli.data.judges import Roles, judges_later
 from simcse_cli.data.kinds import MISSING, Kind, cell_text, is_judgement, is_missing, list_items
 from simcse_cli.data.names import fold, is_usual
-from simcse_cli.data.roles import decide, judges_later, told_line
+from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.text import are_lines, one_line, visible
 from simcse_cli.errors import DataError
 
 _BATCH_ROWS = 64
-_Row = TypeVar("_Row", bound=Sequence[Any] | dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -218,28 +217,22 @@ class Table:
         A row of JSON may lack some of the columns. With ``may_lack``, the missing cells are None;
         otherwise ``choose_columns`` gets the grid of this row, and returns the places to read.
         """
-        grid = self.reading.grid
-        if self.form is FileFormat.PARQUET:
-            return self._parquet_cells(grid.names_at(places), start)
-
         # The rows of a grid can be read only once, so another pass opens the input again.
-        if self._rows_are_taken:
-            grid = self._read().grid
+        grid = self._read().grid if self._rows_are_taken else self.reading.grid
         self._rows_are_taken = True
-        if self.reading.roles.watched:
+        watched = self.reading.roles.watched
+        if self.form is FileFormat.PARQUET:
+            # The grid has only the first rows; of all rows, the needed columns are read.
+            names = grid.names_at((*places, *watched))
+            rows = formats.parquet_rows(self._source, names, start)
+            grid.rows = enumerate(rows, start=start + 1)
+            start = 0
+            may_lack = True
+        if watched:
             grid.rows = self._watched(grid.rows)
         return grid.pick(places, start, choose_columns, may_lack=may_lack)
 
-    def _parquet_cells(
-        self, names: Sequence[str], start: int
-    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
-        watched = self.reading.grid.names_at(self.reading.roles.watched)
-        rows = formats.parquet_rows(self._source, (*names, *watched), start)
-        numbered = enumerate(rows, start=start + 1)
-        for number, row in self._watched(numbered) if watched else numbered:
-            yield number, tuple(map(row.get, names))
-
-    def _watched(self, rows: Iterator[tuple[int, _Row]]) -> Iterator[tuple[int, _Row]]:
+    def _watched(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
         """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
 
         It does once it has two values that are numbers or words for yes and no, or if it has two to

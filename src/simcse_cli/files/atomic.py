@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -97,17 +97,17 @@ def temporary_beside(target: Path, kind: str = "tmp") -> Path:
     return target.with_name(f".{target.name}.simcse-{os.urandom(4).hex()}.{kind}")
 
 
-def remove_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files that killed writers have left in a folder.
 
-    The files are those of the outputs ``names``, by default of all outputs; the caller holds their
+    The files are those of the output ``name``, by default of all outputs; the caller holds their
     lock. A folder that was moved aside (``old``) is restored if its replacement never appeared.
     """
     if not folder.is_dir():
         return
     for path in folder.iterdir():
         leftover = _LEFTOVER.fullmatch(path.name)
-        if leftover is None or (names is not None and leftover["name"] not in names):
+        if leftover is None or name not in (None, leftover["name"]):
             continue
         # Until its replacement has appeared, a folder that was moved aside is the only copy.
         if leftover["kind"] == "old" and not os.path.lexists(folder / leftover["name"]):

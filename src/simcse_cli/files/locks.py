@@ -46,11 +46,8 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
             if path.parent == target:  # the output is a folder
                 remove_leftovers(target)
             else:
-                names_by_folder: dict[Path, set[str]] = {}
                 for file in (target, *companions):
-                    names_by_folder.setdefault(file.parent, set()).add(file.name)
-                for parent, names in names_by_folder.items():
-                    remove_leftovers(parent, names)
+                    remove_leftovers(file.parent, file.name)
         _held.append(lock)
         stack.callback(_held.remove, lock)
         yield

@@ -69,8 +69,11 @@ def conversion_hint(name: str, command: str, ending: str) -> str:
     return f"convert it first, for example: {whole_command} > {new_file}"
 
 
-def _encoding_hint(name: str, encoding: str) -> str:
-    """Return a hint with a command that makes UTF-8 of the file; iconv needs hyphens in names."""
+def _encoding_hint(name: str, encoding: str, *, asks_encoding: bool = False) -> str:
+    """Return the option that names the encoding if the command has it, else how to make UTF-8."""
+    if asks_encoding:
+        return f"--encoding {encoding}"
+    # Names have hyphens for iconv, where those of Python have underscores.
     iconv_name = {"mac_roman": "macintosh"}.get(encoding, encoding.replace("_", "-"))
     return conversion_hint(name, f"iconv -f {iconv_name} -t utf-8", "utf8")
 
@@ -94,7 +97,7 @@ _BLOCK = 1 << 20
 
 
 def _decoded_lines(
-    stream: _Stream, name: str, encoding: str, *, asks_encoding: bool = False
+    stream: _Stream, name: str, encoding: str, *, asks_encoding: bool
 ) -> Iterator[str]:
     """Yield the lines of a stream without their ends; raise DataError for what is not text.
 
@@ -209,7 +212,7 @@ def _refuse_seven_bits(block: bytes, name: str, n_before: int, *, asks_encoding:
         found = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
         if not found:
             continue
-        hint = f"--encoding {encoding}" if asks_encoding else _encoding_hint(name, encoding)
+        hint = _encoding_hint(name, encoding, asks_encoding=asks_encoding)
         if encoding == "hz":
             # Not every iconv knows HZ, so it is asked for only where an option can answer.
             if not asks_encoding or 2 * len(found) < n_filled:
@@ -251,10 +254,10 @@ def _not_text(
     choices = []
     for other, text in plausible_encodings(block):
         what += f"\n   as {other} it reads {text}"
-        choices.append(f"--encoding {other}" if asks_encoding else _encoding_hint(name, other))
+        choices.append(_encoding_hint(name, other, asks_encoding=asks_encoding))
     if not choices:
         what += ", and no other encoding is found in which its letters make sense"
-        needed = "--encoding NAME" if asks_encoding else _encoding_hint(name, "NAME")
+        needed = _encoding_hint(name, "NAME", asks_encoding=asks_encoding)
         choices.append(f"find out its encoding, NAME, then {needed}")
     return DataError(what, hint="\n        ".join(choices))
 
@@ -263,12 +266,11 @@ def _count_utf8(block: bytes) -> tuple[int, int]:
     """Return how many lines that are not plain ASCII are UTF-8, and how many are not."""
     n_utf8 = n_others = 0
     for line in block.split(b"\n"):
-        if not line.isascii():
-            try:
-                line.decode()
-                n_utf8 += 1
-            except UnicodeDecodeError:
-                n_others += 1
+        try:
+            line.decode()
+            n_utf8 += not line.isascii()
+        except UnicodeDecodeError:
+            n_others += 1
     return n_utf8, n_others
 
 

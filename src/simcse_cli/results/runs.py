@@ -367,7 +367,7 @@ def lock_run(path: Path) -> Iterator[None]:
             for folder in (path / "checkpoint", path / "model", path / RESULTS):
                 if folder.is_dir():
                     remove_leftovers(folder)
-            remove_leftovers(path, [EARLIER])
+            remove_leftovers(path, EARLIER)
             _put_back(path)
             try:
                 yield
