@@ -84,7 +84,7 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     if backbone is None:
         return None
     own_pooler = detach_pooler(backbone)
-    tokenizer = plain_tokenizer(source.base) or _load_tokenizer(source)
+    tokenizer = plain_tokenizer(source.base) or load_tokenizer(source.base)
     return _Modules(backbone, tokenizer, own_pooler)
 
 
@@ -106,11 +106,9 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
         backbone = merge_adapter(backbone, source.named, source.base_name)
     own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
-    return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
-
-
-def _load_tokenizer(source: ModelFiles) -> Any:
-    return load_tokenizer(_tokenizer_folder(source))
+    if missing:
+        own_pooler = None
+    return _Modules(backbone, load_tokenizer(_tokenizer_folder(source)), own_pooler)
 
 
 def _tokenizer_folder(source: ModelFiles) -> Path:

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, tee
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -119,14 +120,10 @@ class ReadyEncoder:
         They are the prompt, the template, fewer components, windows of long texts, and fewer levels
         of int8 weights on older processors.
         """
-        return self._variations(self.prompt)
-
-    def _variations(self, prompt: str) -> dict[str, Any]:
-        """Return ``variations``, with this prompt in place of the prompt in use."""
         record = self.model.record
         variations: dict[str, Any] = {}
-        if prompt:
-            variations["prompt"] = prompt
+        if self.prompt:
+            variations["prompt"] = self.prompt
             if not record.include_prompt:
                 variations["include_prompt"] = False
         if record.template is not None:
@@ -148,13 +145,9 @@ class ReadyEncoder:
         It covers the weights, the entries of the configuration that the forward pass reads, the
         tokenizer, the length, the pooler, the head and its use, normalisation and the variations.
         """
-        return self.digest_with(self.prompt)
-
-    def digest_with(self, prompt: str) -> str:
-        """Return ``digest`` with this prompt in place of the prompt in use."""
         model = self.model
         record = model.record
-        variations = self._variations(prompt)
+        variations = self.variations
         head_use = str(record.head_use)
         if model.head is not None and not model.head.tanh:
             head_use += " linear"
@@ -167,14 +160,19 @@ class ReadyEncoder:
         ]
         return encoder_digest(*parts, *weights_as_bytes(model))
 
+    def digest_with(self, prompt: str) -> str:
+        """Return ``digest`` with this prompt in place of the prompt in use."""
+        return self._prompted(prompt).digest
+
     def facts(self, prompt: str) -> dict[str, str]:
         """Return what a search index records about this encoder and the prompt of its vectors."""
-        facts = {
-            "model": self.name,
-            "digest": self.digest_with(prompt),
-            "pooler": self.pooler.value,
-        }
-        return facts | {name: str(value) for name, value in self._variations(prompt).items()}
+        prompted = self._prompted(prompt)
+        facts = {"model": self.name, "digest": prompted.digest, "pooler": self.pooler.value}
+        return facts | {name: str(value) for name, value in prompted.variations.items()}
+
+    def _prompted(self, prompt: str) -> Self:
+        """Return the encoder with this prompt in use."""
+        return replace(self, use=replace(self.use, prompt=prompt))
 
     def warn_unread(self, progress: Progress) -> None:
         self.model.tokens.warn_unread(progress)
@@ -199,8 +197,8 @@ class ReadyEncoder:
         ``prompt`` replaces the prompt in use. The other arguments are those of the function
         ``encode``.
         """
-        use = self.use if prompt is None else replace(self.use, prompt=prompt)
-        return encode(self.model, sentences, use, **how)
+        encoder = self if prompt is None else self._prompted(prompt)
+        return encode(self.model, sentences, encoder.use, **how)
 
 
 def with_use(
@@ -328,17 +326,18 @@ def _finished(
     check_finite: bool,
 ) -> Floats32:
     """Return a vector for each text: the mean of its windows, truncated and scaled as asked."""
+    scaled = partial(unit_rows, dtype=np.float32, check_finite=check_finite)
     if model.record.normalize:
-        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+        vectors = scaled(vectors)
     if len(vectors) > len(texts.pieces):  # some texts have several windows
         vectors = texts.means(vectors)
         if model.record.normalize:
-            vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+            vectors = scaled(vectors)
     dim = _dim(model, use)
     vectors = vectors[:, :dim]
     # Whole vectors of a model that scales its vectors have length 1 already.
     if normalize and (dim < model.dim or not model.record.normalize):
-        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+        vectors = scaled(vectors)
     return vectors
 
 
