@@ -29,6 +29,7 @@ from simcse_cli.models.fast_load import (
     plain_tokenizer,
     read_tensors,
     require_floats,
+    tensors_below,
 )
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND
@@ -581,12 +582,7 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
         # The state names the part of the training module that holds the encoder.
         encoder_name = read_json(state / STATE_FILE)["served"]
-        tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
-        prefix = f"module.{encoder_name}."
-        weights: dict[str, Tensor] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(prefix):
-                weights[name.removeprefix(prefix)] = tensor
+        weights = tensors_below(f"module.{encoder_name}.", load_file(state / WEIGHTS_FILE))
         config = read_run_record(run_dir).config
         if rank := config.get("lora"):
             weights = merged_tensors(weights, config["lora_alpha"] / rank)

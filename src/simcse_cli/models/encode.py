@@ -83,17 +83,33 @@ class ReadyEncoder:
 
     @property
     def dim(self) -> int:
-        return _dim(self.model, self.use)
+        """How many components are kept: as the user says, else as recorded, else all."""
+        whole = self.model.dim
+        return min(self.use.truncate_dim or self.model.record.truncate_dim or whole, whole)
 
     @property
     def prompt(self) -> str:
         """The prompt in use: that of the user, else the model's default, else an empty text."""
-        return _prompt(self.model, self.use)
+        return self._prompt()
 
     @property
     def query_prompt(self) -> str:
         """The prompt of search queries: the user's, else the model's for these, else ``prompt``."""
-        return _prompt(self.model, self.use, "query")
+        return self._prompt("query")
+
+    def _prompt(self, *names: str) -> str:
+        """Return the user's prompt, else a prompt of the model, else an empty text.
+
+        Among the model's prompts, the ``names`` are looked up in order, then the name of its
+        default.
+        """
+        if self.use.prompt is not None:
+            return self.use.prompt
+        record = self.model.record
+        for name in (*names, record.default_prompt):
+            if name in record.prompts:
+                return record.prompts[name]
+        return ""
 
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched.
@@ -102,8 +118,8 @@ class ReadyEncoder:
         prompt for documents, else its default prompt.
         """
         if chosen is None:
-            # PLAIN, because the prompt of ``self.use`` is for queries.
-            return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+            # Without ``self.use``, because its prompt is for queries.
+            return ReadyEncoder(self.model)._prompt(*DOCUMENT_PROMPTS)
         return self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
@@ -187,7 +203,7 @@ class ReadyEncoder:
 
     def unknown_texts(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of the texts in which the model knows no sub-word."""
-        return _Texts.read(self.model, texts, self.prompt, self.use.long, max_length=None).unknown
+        return _Texts.read(self, texts, max_length=None).unknown
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
@@ -214,25 +230,6 @@ def with_use(
         )
     prompt_text = None if prompt is None else model.record.find_prompt(prompt, model.name)
     return ReadyEncoder(model, Use(prompt_text, truncate_dim, LongTexts(long)))
-
-
-def _dim(model: SentenceEncoder, use: Use) -> int:
-    """Return how many components are kept: as ``use`` says, else as recorded, else all."""
-    return min(use.truncate_dim or model.record.truncate_dim or model.dim, model.dim)
-
-
-def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the prompt of ``use``, else a prompt of the model, else an empty text.
-
-    Among the model's prompts, the ``names`` are looked up in order, then the name of its default.
-    """
-    record = model.record
-    if use.prompt is not None:
-        return use.prompt
-    for name in (*names, record.default_prompt):
-        if name in record.prompts:
-            return record.prompts[name]
-    return ""
 
 
 def encode(
@@ -274,8 +271,8 @@ def encode(
     numbers: dict[str, int] = {}
     inverse = np.fromiter((numbers.setdefault(s, len(numbers)) for s in sentences), np.int64)
     distinct = list(numbers)
-    prompt = _prompt(model, use)
-    texts = _Texts.read(model, distinct, prompt, use.long, max_length)
+    encoder = ReadyEncoder(model, use)
+    texts = _Texts.read(encoder, distinct, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
@@ -289,7 +286,7 @@ def encode(
     rows = model.template.around([*chain.from_iterable(texts.pieces)])
     vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
     n_skipped = 0
-    if prompt and not model.record.include_prompt:
+    if encoder.prompt and not model.record.include_prompt:
         n_skipped = texts.frame[0]  # the tokens before the text, the prompt among them
     was_training = model.training
     model.eval()
@@ -314,26 +311,22 @@ def encode(
         for text, pieces in zip(distinct, texts.pieces, strict=True):
             text_of_row += [text] * len(pieces)
         check_vectors(vectors, text_of_row, model.name)
-    return _finished(vectors, texts, model, use, normalize, check_finite)[inverse]
+    return _finished(vectors, texts, encoder, normalize, check_finite)[inverse]
 
 
 def _finished(
-    vectors: Floats32,
-    texts: "_Texts",
-    model: SentenceEncoder,
-    use: Use,
-    normalize: bool,
-    check_finite: bool,
+    vectors: Floats32, texts: "_Texts", encoder: ReadyEncoder, normalize: bool, check_finite: bool
 ) -> Floats32:
     """Return a vector for each text: the mean of its windows, truncated and scaled as asked."""
     scaled = partial(unit_rows, dtype=np.float32, check_finite=check_finite)
+    model = encoder.model
     if model.record.normalize:
         vectors = scaled(vectors)
     if len(vectors) > len(texts.pieces):  # some texts have several windows
         vectors = texts.means(vectors)
         if model.record.normalize:
             vectors = scaled(vectors)
-    dim = _dim(model, use)
+    dim = encoder.dim
     vectors = vectors[:, :dim]
     # Whole vectors of a model that scales its vectors have length 1 already.
     if normalize and (dim < model.dim or not model.record.normalize):
@@ -369,25 +362,21 @@ class _Texts:
 
     @classmethod
     def read(
-        cls,
-        model: SentenceEncoder,
-        sentences: Sequence[str],
-        prompt: str,
-        long: LongTexts,
-        max_length: int | None,
+        cls, encoder: ReadyEncoder, sentences: Sequence[str], max_length: int | None
     ) -> "_Texts":
         """Return the sub-words of each sentence with the prompt before it.
 
         With ``LongTexts.MEAN``, a text beyond the limit is cut into windows; otherwise its end is
         left out. ``max_length`` may lower the model's own limit.
         """
-        tokens = model.tokens
+        prompt = encoder.prompt
+        tokens = encoder.model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
-        has_windows = long is LongTexts.MEAN
+        has_windows = encoder.use.long is LongTexts.MEAN
         frame = (0, 0)
         if prompt or has_windows:
             frame = tokens.frame(prompt, limit)
-        texts = model.template.texts([prompt + sentence for sentence in sentences])
+        texts = encoder.model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
         # Texts beyond the limit get windows, or the user is warned of them. A caller that asks for
         # a lower limit than the model's own gets no warning.
