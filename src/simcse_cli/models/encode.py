@@ -90,14 +90,14 @@ class ReadyEncoder:
     @property
     def prompt(self) -> str:
         """The prompt in use: that of the user, else the model's default, else an empty text."""
-        return self._prompt()
+        return self._prompt_for()
 
     @property
     def query_prompt(self) -> str:
         """The prompt of search queries: the user's, else the model's for these, else ``prompt``."""
-        return self._prompt("query")
+        return self._prompt_for("query")
 
-    def _prompt(self, *names: str) -> str:
+    def _prompt_for(self, *names: str) -> str:
         """Return the user's prompt, else a prompt of the model, else an empty text.
 
         Among the model's prompts, the ``names`` are looked up in order, then the name of its
@@ -119,7 +119,7 @@ class ReadyEncoder:
         """
         if chosen is None:
             # Without ``self.use``, because its prompt is for queries.
-            return ReadyEncoder(self.model)._prompt(*DOCUMENT_PROMPTS)
+            return ReadyEncoder(self.model)._prompt_for(*DOCUMENT_PROMPTS)
         return self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
@@ -178,15 +178,15 @@ class ReadyEncoder:
 
     def digest_with(self, prompt: str) -> str:
         """Return ``digest`` with this prompt in place of the prompt in use."""
-        return self._prompted(prompt).digest
+        return self._with_prompt(prompt).digest
 
     def facts(self, prompt: str) -> dict[str, str]:
         """Return what a search index records about this encoder and the prompt of its vectors."""
-        prompted = self._prompted(prompt)
+        prompted = self._with_prompt(prompt)
         facts = {"model": self.name, "digest": prompted.digest, "pooler": self.pooler.value}
         return facts | {name: str(value) for name, value in prompted.variations.items()}
 
-    def _prompted(self, prompt: str) -> Self:
+    def _with_prompt(self, prompt: str) -> Self:
         """Return the encoder with this prompt in use."""
         return replace(self, use=replace(self.use, prompt=prompt))
 
@@ -213,7 +213,7 @@ class ReadyEncoder:
         ``prompt`` replaces the prompt in use. The other arguments are those of the function
         ``encode``.
         """
-        encoder = self if prompt is None else self._prompted(prompt)
+        encoder = self if prompt is None else self._with_prompt(prompt)
         return encode(self.model, sentences, encoder.use, **how)
 
 
