@@ -335,7 +335,9 @@ def packed_backbone(backbone: nn.Module, *, nested: bool = False) -> PackedBackb
     any device; otherwise there is one call per sentence length, on a CPU.
     """
     parts = read_parts(backbone)
-    return None if parts is None else PackedBackbone(backbone, parts, nested)
+    if parts is None:
+        return None
+    return PackedBackbone(backbone, parts, nested)
 
 
 def forget_prepared(backbone: nn.Module) -> None:
