@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ from simcse_cli.machine.processor import is_x86
 from simcse_cli.models.packed_pooling import packed_vectors
 from simcse_cli.models.poolers import pool
 from simcse_cli.packed import backbone, kernels
-from simcse_cli.packed.backbone import packed_backbone
-from simcse_cli.packed.compiled_operators import CompiledOperators
+from simcse_cli.packed.backbone import PackedBackbone, packed_backbone
+from simcse_cli.packed.compiled_operators import CompiledOperators, can_compile
 from simcse_cli.packed.dropout import DropoutMasks
 from simcse_cli.packed.layers import Layer, LinearWeights, NormWeights, Residual
 from simcse_cli.packed.operators import Operators
@@ -103,7 +104,8 @@ def both_ways(model, **settings):
     found = []
     for use_kernels in (True, False):
         torch.manual_seed(3)
-        vectors = packed_vectors(packed_backbone(model, use_kernels=use_kernels), ROWS, **settings)
+        with patch.object(PackedBackbone, "compiles", return_value=use_kernels):
+            vectors = packed_vectors(packed_backbone(model), ROWS, **settings)
         found.append((vectors.detach(), backward(model, vectors)))
     return found
 
@@ -184,7 +186,7 @@ def test_values_and_gradients_equal_those_of_pytorchs_operators_on_the_same_mask
 ):
     dropouts = {"hidden_dropout_prob": p, "attention_probs_dropout_prob": p}
     model = bert(hidden_act=activation, **dropouts).train()
-    assert packed_backbone(model, use_kernels=True).compiles(torch.float32)
+    assert can_compile(packed_backbone(model).parts, torch.float32)
     (found, found_gradients), (vectors, gradients) = both_ways(model, pooler=pooler)
     torch.testing.assert_close(found, vectors, rtol=1e-5, atol=1e-5)
     assert_close(found_gradients, gradients, 1e-5)
@@ -296,7 +298,7 @@ def test_a_step_after_a_step_gives_the_same_as_alone():
     ],
 )
 def test_what_the_kernels_do_not_compute_is_left_to_pytorch(settings, dtype):
-    assert not packed_backbone(bert(**settings), use_kernels=True).compiles(dtype)
+    assert not can_compile(packed_backbone(bert(**settings)).parts, dtype)
 
 
 @only_where_kernels_pay
@@ -334,7 +336,6 @@ def test_a_note_before_training_tells_of_missing_kernels_and_of_compilation(monk
     assert packed_backbone(bert()).training_note(large) == backbone.KERNELS_COMPILE
     assert packed_backbone(bert()).training_note(few) is None
     assert packed_backbone(bert(num_attention_heads=12)).training_note(large) is None
-    assert packed_backbone(bert(), use_kernels=False).training_note(large) is None
     with monkeypatch.context() as many_cores:
         many_cores.setattr(torch, "get_num_threads", lambda: 9)
         assert packed_backbone(bert()).training_note(large) is None

@@ -121,7 +121,7 @@ def test_pack_sorts_by_length_and_groups_equal_lengths() -> None:
 
 
 def test_pack_counts_positions_of_real_tokens_only_where_the_architecture_does() -> None:
-    tokens = pack([[7, 1, 8]], first_position=2, pad_id=1)
+    tokens = pack([[7, 1, 8]], pad_id=1)
     assert tokens.positions.tolist() == [2, 1, 3]
 
 
@@ -217,11 +217,10 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         model.zero_grad()
         torch.manual_seed(1)
         masks = _MaskOfFirst(n_heads=4, only=from_first)
-        settings = {"dropout": dropout, "masks": masks, "relative_bias": parts.relative_bias}
+        last = read_layers(parts, torch.float64)[-1]._replace(dropout=dropout)
         states = start.clone().requires_grad_()
         if from_first:
-            own = Operators(torch.float64, "gelu", settings.pop("masks"))
-            last = read_layers(parts, torch.float64)[-1]._replace(dropout=dropout)
+            own = Operators(torch.float64, "gelu", masks)
             linears = query_key_value(parts)
             first, context = own.attend_from_first(states, tokens, linears, last)
         else:
@@ -229,7 +228,7 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
                 [linear(states) for linear in (layer.query, layer.key, layer.value)], dim=1
             )
             first, context = (
-                x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, 4, **settings))
+                x[[0, 18, 25, 32]] for x in (states, attend(qkv, tokens, last, masks))
             )
         (context * weights).sum().backward()
         gradients = [
@@ -241,6 +240,13 @@ def test_attention_from_first_tokens_equals_attention_of_all_tokens(
         found.append([first, context, layer.key.bias.grad, layer.value.bias.grad, *gradients])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def plain_layer(n_heads: int) -> Layer:
+    """Return a layer without dropout and relative bias, of which only attention is computed."""
+    linear = LinearWeights(torch.empty(0), None)
+    end = Residual(linear, NormWeights(torch.empty(0), None), 1e-6, 0.0)
+    return Layer(linear, end, linear, end, n_heads=n_heads, dropout=0.0)
 
 
 class _MaskOfFirst:
@@ -271,8 +277,9 @@ def test_bf16_attention_agrees_with_fp32_and_uses_few_shapes(n_rows: int, length
     assert all(
         1024 // (2 * length) < 4 * len(part) for part, dtype in parts if dtype is torch.bfloat16
     )
-    expected = attend(qkv.float(), tokens, 4)
-    error = (attend(qkv, tokens, 4).float() - expected).norm() / expected.norm()
+    layer = plain_layer(n_heads=4)
+    expected = attend(qkv.float(), tokens, layer)
+    error = (attend(qkv, tokens, layer).float() - expected).norm() / expected.norm()
     assert error < 0.01  # a bfloat16 keeps 8 bits
     (with_gradient,) = _parts_with_dtype(qkv.view(n_rows, length, 96).requires_grad_())
     assert with_gradient[1] is torch.float32
@@ -368,7 +375,7 @@ def test_attend_gives_the_mean_value_for_equal_scores() -> None:
     tokens = pack([[1, 1, 1], [1]], multiple=8)
     qkv = torch.zeros(8, 6)
     qkv[:, 4:] = torch.arange(16.0).view(8, 2)
-    context = attend(qkv, tokens, n_heads=1)
+    context = attend(qkv, tokens, plain_layer(n_heads=1))
     assert context.tolist() == [[2, 3]] * 3 + [[6, 7]] + [[0, 0]] * 4
 
 

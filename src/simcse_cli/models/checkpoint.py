@@ -29,6 +29,7 @@ from simcse_cli.models.fast_load import (
     plain_tokenizer,
     read_tensors,
     require_floats,
+    tensors_below,
 )
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.mask_template import NOTHING_AROUND
@@ -84,7 +85,7 @@ def _load_light(source: ModelFiles) -> _Modules | None:
     if backbone is None:
         return None
     own_pooler = detach_pooler(backbone)
-    tokenizer = plain_tokenizer(source.base) or _load_tokenizer(source)
+    tokenizer = plain_tokenizer(source.base) or load_tokenizer(source.base)
     return _Modules(backbone, tokenizer, own_pooler)
 
 
@@ -106,11 +107,9 @@ def _load_whole(source: ModelFiles, dropout: float | None, progress: Progress) -
         backbone = merge_adapter(backbone, source.named, source.base_name)
     own_pooler = detach_pooler(backbone)
     # A pooler with missing weights is random, so it cannot be the head.
-    return _Modules(backbone, _load_tokenizer(source), None if missing else own_pooler)
-
-
-def _load_tokenizer(source: ModelFiles) -> Any:
-    return load_tokenizer(_tokenizer_folder(source))
+    if missing:
+        own_pooler = None
+    return _Modules(backbone, load_tokenizer(_tokenizer_folder(source)), own_pooler)
 
 
 def _tokenizer_folder(source: ModelFiles) -> Path:
@@ -583,12 +582,7 @@ def load_state_weights(encoder: SentenceEncoder, state: Path) -> None:
     with foreign_format(state, "the weights of one step", error=CheckpointError, hint=hint):
         # The state names the part of the training module that holds the encoder.
         encoder_name = read_json(state / STATE_FILE)["served"]
-        tensors: dict[str, Tensor] = load_file(state / WEIGHTS_FILE)
-        prefix = f"module.{encoder_name}."
-        weights: dict[str, Tensor] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(prefix):
-                weights[name.removeprefix(prefix)] = tensor
+        weights = tensors_below(f"module.{encoder_name}.", load_file(state / WEIGHTS_FILE))
         config = read_run_record(run_dir).config
         if rank := config.get("lora"):
             weights = merged_tensors(weights, config["lora_alpha"] / rank)

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, tee
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -82,17 +83,33 @@ class ReadyEncoder:
 
     @property
     def dim(self) -> int:
-        return _dim(self.model, self.use)
+        """How many components are kept: as the user says, else as recorded, else all."""
+        whole = self.model.dim
+        return min(self.use.truncate_dim or self.model.record.truncate_dim or whole, whole)
 
     @property
     def prompt(self) -> str:
         """The prompt in use: that of the user, else the model's default, else an empty text."""
-        return _prompt(self.model, self.use)
+        return self._prompt_for()
 
     @property
     def query_prompt(self) -> str:
         """The prompt of search queries: the user's, else the model's for these, else ``prompt``."""
-        return _prompt(self.model, self.use, "query")
+        return self._prompt_for("query")
+
+    def _prompt_for(self, *names: str) -> str:
+        """Return the user's prompt, else a prompt of the model, else an empty text.
+
+        Among the model's prompts, the ``names`` are looked up in order, then the name of its
+        default.
+        """
+        if self.use.prompt is not None:
+            return self.use.prompt
+        record = self.model.record
+        for name in (*names, record.default_prompt):
+            if name in record.prompts:
+                return record.prompts[name]
+        return ""
 
     def document_prompt(self, chosen: str | None) -> str:
         """Return the prompt of the texts to be searched.
@@ -101,8 +118,8 @@ class ReadyEncoder:
         prompt for documents, else its default prompt.
         """
         if chosen is None:
-            # PLAIN, because the prompt of ``self.use`` is for queries.
-            return _prompt(self.model, PLAIN, *DOCUMENT_PROMPTS)
+            # Without ``self.use``, because its prompt is for queries.
+            return ReadyEncoder(self.model)._prompt_for(*DOCUMENT_PROMPTS)
         return self.find_prompt(chosen)
 
     def find_prompt(self, prompt: str) -> str:
@@ -119,14 +136,10 @@ class ReadyEncoder:
         They are the prompt, the template, fewer components, windows of long texts, and fewer levels
         of int8 weights on older processors.
         """
-        return self._variations(self.prompt)
-
-    def _variations(self, prompt: str) -> dict[str, Any]:
-        """Return ``variations``, with this prompt in place of the prompt in use."""
         record = self.model.record
         variations: dict[str, Any] = {}
-        if prompt:
-            variations["prompt"] = prompt
+        if self.prompt:
+            variations["prompt"] = self.prompt
             if not record.include_prompt:
                 variations["include_prompt"] = False
         if record.template is not None:
@@ -148,13 +161,9 @@ class ReadyEncoder:
         It covers the weights, the entries of the configuration that the forward pass reads, the
         tokenizer, the length, the pooler, the head and its use, normalisation and the variations.
         """
-        return self.digest_with(self.prompt)
-
-    def digest_with(self, prompt: str) -> str:
-        """Return ``digest`` with this prompt in place of the prompt in use."""
         model = self.model
         record = model.record
-        variations = self._variations(prompt)
+        variations = self.variations
         head_use = str(record.head_use)
         if model.head is not None and not model.head.tanh:
             head_use += " linear"
@@ -167,14 +176,19 @@ class ReadyEncoder:
         ]
         return encoder_digest(*parts, *weights_as_bytes(model))
 
+    def digest_with(self, prompt: str) -> str:
+        """Return ``digest`` with this prompt in place of the prompt in use."""
+        return self._with_prompt(prompt).digest
+
     def facts(self, prompt: str) -> dict[str, str]:
         """Return what a search index records about this encoder and the prompt of its vectors."""
-        facts = {
-            "model": self.name,
-            "digest": self.digest_with(prompt),
-            "pooler": self.pooler.value,
-        }
-        return facts | {name: str(value) for name, value in self._variations(prompt).items()}
+        prompted = self._with_prompt(prompt)
+        facts = {"model": self.name, "digest": prompted.digest, "pooler": self.pooler.value}
+        return facts | {name: str(value) for name, value in prompted.variations.items()}
+
+    def _with_prompt(self, prompt: str) -> Self:
+        """Return the encoder with this prompt in use."""
+        return replace(self, use=replace(self.use, prompt=prompt))
 
     def warn_unread(self, progress: Progress) -> None:
         self.model.tokens.warn_unread(progress)
@@ -189,7 +203,7 @@ class ReadyEncoder:
 
     def unknown_texts(self, texts: Sequence[str]) -> list[int]:
         """Return the positions of the texts in which the model knows no sub-word."""
-        return _Texts.read(self.model, texts, self.prompt, self.use.long, max_length=None).unknown
+        return _Texts.read(self, texts, max_length=None).unknown
 
     def encode(
         self, sentences: Sequence[str], *, prompt: str | None = None, **how: Any
@@ -199,8 +213,8 @@ class ReadyEncoder:
         ``prompt`` replaces the prompt in use. The other arguments are those of the function
         ``encode``.
         """
-        use = self.use if prompt is None else replace(self.use, prompt=prompt)
-        return encode(self.model, sentences, use, **how)
+        encoder = self if prompt is None else self._with_prompt(prompt)
+        return encode(self.model, sentences, encoder.use, **how)
 
 
 def with_use(
@@ -216,25 +230,6 @@ def with_use(
         )
     prompt_text = None if prompt is None else model.record.find_prompt(prompt, model.name)
     return ReadyEncoder(model, Use(prompt_text, truncate_dim, LongTexts(long)))
-
-
-def _dim(model: SentenceEncoder, use: Use) -> int:
-    """Return how many components are kept: as ``use`` says, else as recorded, else all."""
-    return min(use.truncate_dim or model.record.truncate_dim or model.dim, model.dim)
-
-
-def _prompt(model: SentenceEncoder, use: Use, *names: str) -> str:
-    """Return the prompt of ``use``, else a prompt of the model, else an empty text.
-
-    Among the model's prompts, the ``names`` are looked up in order, then the name of its default.
-    """
-    record = model.record
-    if use.prompt is not None:
-        return use.prompt
-    for name in (*names, record.default_prompt):
-        if name in record.prompts:
-            return record.prompts[name]
-    return ""
 
 
 def encode(
@@ -276,8 +271,8 @@ def encode(
     numbers: dict[str, int] = {}
     inverse = np.fromiter((numbers.setdefault(s, len(numbers)) for s in sentences), np.int64)
     distinct = list(numbers)
-    prompt = _prompt(model, use)
-    texts = _Texts.read(model, distinct, prompt, use.long, max_length)
+    encoder = ReadyEncoder(model, use)
+    texts = _Texts.read(encoder, distinct, max_length)
     if texts.cut:
         n_cut = int(np.isin(inverse, texts.cut).sum())
         model.tokens.n_cut += n_cut
@@ -291,7 +286,7 @@ def encode(
     rows = model.template.around([*chain.from_iterable(texts.pieces)])
     vectors = np.zeros((len(rows), model.dim), dtype=np.float32)
     n_skipped = 0
-    if prompt and not model.record.include_prompt:
+    if encoder.prompt and not model.record.include_prompt:
         n_skipped = texts.frame[0]  # the tokens before the text, the prompt among them
     was_training = model.training
     model.eval()
@@ -316,29 +311,26 @@ def encode(
         for text, pieces in zip(distinct, texts.pieces, strict=True):
             text_of_row += [text] * len(pieces)
         check_vectors(vectors, text_of_row, model.name)
-    return _finished(vectors, texts, model, use, normalize, check_finite)[inverse]
+    return _finished(vectors, texts, encoder, normalize, check_finite)[inverse]
 
 
 def _finished(
-    vectors: Floats32,
-    texts: "_Texts",
-    model: SentenceEncoder,
-    use: Use,
-    normalize: bool,
-    check_finite: bool,
+    vectors: Floats32, texts: "_Texts", encoder: ReadyEncoder, normalize: bool, check_finite: bool
 ) -> Floats32:
     """Return a vector for each text: the mean of its windows, truncated and scaled as asked."""
+    scaled = partial(unit_rows, dtype=np.float32, check_finite=check_finite)
+    model = encoder.model
     if model.record.normalize:
-        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+        vectors = scaled(vectors)
     if len(vectors) > len(texts.pieces):  # some texts have several windows
         vectors = texts.means(vectors)
         if model.record.normalize:
-            vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
-    dim = _dim(model, use)
+            vectors = scaled(vectors)
+    dim = encoder.dim
     vectors = vectors[:, :dim]
     # Whole vectors of a model that scales its vectors have length 1 already.
     if normalize and (dim < model.dim or not model.record.normalize):
-        vectors = unit_rows(vectors, np.float32, check_finite=check_finite)
+        vectors = scaled(vectors)
     return vectors
 
 
@@ -370,25 +362,21 @@ class _Texts:
 
     @classmethod
     def read(
-        cls,
-        model: SentenceEncoder,
-        sentences: Sequence[str],
-        prompt: str,
-        long: LongTexts,
-        max_length: int | None,
+        cls, encoder: ReadyEncoder, sentences: Sequence[str], max_length: int | None
     ) -> "_Texts":
         """Return the sub-words of each sentence with the prompt before it.
 
         With ``LongTexts.MEAN``, a text beyond the limit is cut into windows; otherwise its end is
         left out. ``max_length`` may lower the model's own limit.
         """
-        tokens = model.tokens
+        prompt = encoder.prompt
+        tokens = encoder.model.tokens
         limit = min(max_length or tokens.max_length, tokens.max_length)
-        has_windows = long is LongTexts.MEAN
+        has_windows = encoder.use.long is LongTexts.MEAN
         frame = (0, 0)
         if prompt or has_windows:
             frame = tokens.frame(prompt, limit)
-        texts = model.template.texts([prompt + sentence for sentence in sentences])
+        texts = encoder.model.template.texts([prompt + sentence for sentence in sentences])
         rows = tokens.ids(texts, limit)
         # Texts beyond the limit get windows, or the user is warned of them. A caller that asks for
         # a lower limit than the model's own gets no warning.

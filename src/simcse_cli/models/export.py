@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from simcse_cli.models.card import CARD_FILE
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import Use, encode
 from simcse_cli.models.encoder import SentenceEncoder
-from simcse_cli.models.graphs import open_graphs, require_backend, write_graphs
+from simcse_cli.models.graphs import GraphPass, open_graphs, require_backend, write_graphs
 from simcse_cli.models.heads import MlpHead, TokenCnn
 from simcse_cli.models.model_files import ModelFiles, find_model
 from simcse_cli.models.module_list import LAYER_WEIGHTS, MODULES_FILE, layer_weights
@@ -58,6 +59,9 @@ from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Backend, HeadUse, Pooler
 
 _Entries = dict[str, Any]
+_States = tuple[Tensor, ...]
+_Pass = Callable[[Tensor, Tensor], tuple[_States, Tensor | None]]
+"""Maps ids and mask to states, and to the output of the head if the loader computes that."""
 
 PROBE_SENTENCES = (
     "A man is playing a guitar.",
@@ -500,75 +504,52 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Flo
     if encoder.record.lower_case:
         lower_case(tokenizer)
     turn_off_dropout(tokenizer)
+    # The template is put around the sub-words after these are cut to length.
     probes = encoder.template.texts(_probes(encoder))
     cut = tokenizer(probes, truncation=True, max_length=encoder.tokens.max_length)["input_ids"]
-    graphs = open_graphs(files.named)
-    # The template is put around the sub-words after these are cut to length.
-    ids = encoder.template.around(cut)
-    passes = [_plain_pass(files, encoder, model, graphs, row) for row in ids]
+    rows = encoder.template.around(cut)
+
+    passes: dict[str, _Pass] = {"auto_model": partial(_auto_model_pass, files, encoder, model)}
+    for name, run in open_graphs(files.named).items():
+        passes[name] = partial(_graph_pass, run)
     vectors: dict[str, Floats32] = {}
-    for loader in passes[0]:
-        whole = np.concatenate([by_loader[loader] for by_loader in passes])
-        vectors[loader] = whole[:, : encoder.record.truncate_dim]
+    with torch.inference_mode():
+        for loader, states_of in passes.items():
+            whole = np.concatenate([_vector_of_row(encoder, states_of, row) for row in rows])
+            vectors[loader] = whole[:, : encoder.record.truncate_dim]
     return vectors
 
 
-def _plain_pass(
-    files: ModelFiles,
-    encoder: SentenceEncoder,
-    model: Any,
-    graphs: Mapping[str, Any],
-    row: list[int],
-) -> dict[str, Floats32]:
-    """Return the vector of one row of sub-words, ``(1, D)``, by ``AutoModel`` and each graph."""
+def _auto_model_pass(
+    files: ModelFiles, encoder: SentenceEncoder, model: Any, ids: Tensor, mask: Tensor
+) -> tuple[_States, Tensor | None]:
+    output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    states = (*output.hidden_states[:-1], output.last_hidden_state)
+    # The pooler of AutoModel reads the first token and ends in tanh. That of an adapter's base
+    # model is not the head that was saved with the adapter.
+    head = encoder.head
+    is_cls = encoder.pooler is Pooler.CLS and not files.is_adapter
+    if not is_cls or head is None or not _fits_own_pooler(head):
+        return states, None
+    return states, getattr(output, "pooler_output", None)
+
+
+def _graph_pass(run: GraphPass, ids: Tensor, mask: Tensor) -> tuple[_States, None]:
+    """Return the states of the last layer, the only ones that a graph gives."""
+    return (run(ids, mask),), None
+
+
+def _vector_of_row(encoder: SentenceEncoder, states_of: _Pass, row: list[int]) -> Floats32:
+    """Return the vector ``(1, D)`` that this toolkit computes from the states of one row."""
     # A pass needs at least one token, so an empty row gets one of padding.
     ids, mask = pad([row or [encoder.tokens.pad_id]], encoder.tokens.pad_id)
-    with torch.inference_mode():
-        # AutoModel gives the states of all layers, each graph those of the last layer.
-        output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        states_by_loader = {"auto_model": (*output.hidden_states[:-1], output.last_hidden_state)}
-        states_by_loader |= {name: (run(ids, mask),) for name, run in graphs.items()}
-        # The pooler of an adapter's base model is not the head that was saved with the adapter.
-        auto_headed = None if files.is_adapter else _pooled_by_saved_head(encoder, output)
-        by_loader: dict[str, Floats32] = {}
-        for loader, states in states_by_loader.items():
-            # AutoModel itself applies the head that is saved as its pooler.
-            headed = auto_headed if loader == "auto_model" else None
-            by_loader[loader] = _vector_of_states(encoder, states, ids, mask, row, headed)
-    return by_loader
-
-
-def _pooled_by_saved_head(encoder: SentenceEncoder, output: Any) -> Tensor | None:
-    """Return the vector by the pooler of ``AutoModel``, or None if the head is not saved there.
-
-    That pooler reads the first token and ends in tanh.
-    """
-    head = encoder.head
-    if head is None or not _fits_own_pooler(head) or encoder.pooler is not Pooler.CLS:
-        return None
-    pooled: Tensor | None = getattr(output, "pooler_output", None)
-    return pooled
-
-
-def _vector_of_states(
-    encoder: SentenceEncoder,
-    states: tuple[Tensor, ...],
-    ids: Tensor,
-    mask: Tensor,
-    row: list[int],
-    headed: Tensor | None,
-) -> Floats32:
-    """Return the vector that this toolkit computes from the states of one row, ``(1, D)``.
-
-    ``headed`` is the output of the head if the loader has computed it.
-    """
+    states, headed = states_of(ids, mask)
     if encoder.token_cnn is not None:
-        states = (encoder.token_cnn.cpu()(states[-1], mask),)
+        states = (encoder.token_cnn(states[-1], mask),)
     vectors = encoder.pool_states(states, ids, mask)
     if encoder.record.subtracts_template:
         vectors = vectors - encoder.around_nothing(encoder.template, [row])
-    if encoder.head is not None and encoder.record.head_use is HeadUse.KEPT:
-        vectors = encoder.head.cpu()(vectors) if headed is None else headed
+    vectors = encoder.apply_head(vectors) if headed is None else headed
     if encoder.record.normalize:
         vectors = nn.functional.normalize(vectors.float(), dim=1)
     return vectors.float().numpy()

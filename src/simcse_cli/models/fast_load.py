@@ -155,11 +155,8 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
     # Read all tensors. In the file of a larger model, the encoder's have names with the prefix.
     try:
         tensors = read_tensors(folder)
-        below_prefix: dict[str, Tensor] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(prefix):
-                below_prefix[name.removeprefix(prefix)] = tensor
-        backbone = _assemble(SimpleNamespace(**config), below_prefix or tensors)
+        tensors = tensors_below(prefix, tensors) or tensors
+        backbone = _assemble(SimpleNamespace(**config), tensors)
     except Exception:  # corrupt, incomplete, or not the plain model: transformers reports which
         return None
     packed = packed_backbone(backbone)
@@ -187,11 +184,18 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
             with _as_checkpoint_error(path):
                 is_new = zipfile.is_zipfile(path)  # only the format since PyTorch 1.6 can be mapped
                 state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_new)
-                for name, tensor in state.items():
-                    own_name = _own_name(name)
-                    if own_name.startswith(prefix):
-                        tensors[own_name.removeprefix(prefix)] = tensor
+                own_state = {_own_name(name): tensor for name, tensor in state.items()}
+                tensors |= tensors_below(prefix, own_state)
     return tensors
+
+
+def tensors_below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix``, under names without it."""
+    below: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name.startswith(prefix):
+            below[name.removeprefix(prefix)] = tensor
+    return below
 
 
 def require_floats(weights: Mapping[str, Tensor], folder: Path) -> None:

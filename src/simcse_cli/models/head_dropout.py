@@ -1,5 +1,6 @@
 """Dropout of whole attention heads."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from simcse_cli.errors import ConfigError
 from simcse_cli.packed.architectures import ARCHITECTURES
 
 
+@dataclass(frozen=True)
 class HeadDropout:
     """Sets whole heads of attention to 0 in training: each row draws its own, in each layer.
 
@@ -21,9 +23,8 @@ class HeadDropout:
     ``(B, L, n_heads * width of a head)``.
     """
 
-    def __init__(self, rate: float, n_heads: int) -> None:
-        self.rate = rate
-        self.n_heads = n_heads
+    rate: float
+    n_heads: int
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor] | None:
         if not module.training:

@@ -7,8 +7,9 @@ from typing import Any
 
 from simcse_cli.errors import CheckpointError
 from simcse_cli.files.inputs import read_json
-from simcse_cli.files.schema import foreign_format, inside
+from simcse_cli.files.schema import inside
 from simcse_cli.models.module_list import read_record
+from simcse_cli.models.pretrained import as_checkpoint_error
 from simcse_cli.models.record import ModelRecord, read_fields, record_by_name
 from simcse_cli.models.resolve import ADAPTER_FILE, commit_of, resolve_model
 from simcse_cli.progress import SILENT, Progress
@@ -60,8 +61,7 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
     only if ``name`` is the name of an adapter on the Hub, not a folder.
     """
     named = resolve_model(name, progress)
-    hint = "the files may be incomplete or corrupt: copy or download them again"
-    with foreign_format(named, "a model", error=CheckpointError, hint=hint):
+    with as_checkpoint_error(named, "a model"):
         # The folders: an adapter has its base model elsewhere.
         base = named
         base_name = _base_name(named)

@@ -105,7 +105,7 @@ def load_backbone(
     """
     # The configuration is refused or changed before the weights are read.
     own_code = _refuse_own_code(folder)
-    with _as_checkpoint_error(folder, "a model"), quiet_transformers():
+    with as_checkpoint_error(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
         _require_encoder(folder, config)
         _require_computed_positions(folder, config)
@@ -271,7 +271,7 @@ def load_decoder(folder: Path, config: Any) -> nn.Module:
     decoder_config = copy.deepcopy(config)
     decoder_config.is_decoder = decoder_config.add_cross_attention = True
     try:
-        with _as_checkpoint_error(folder, "a decoder"), quiet_transformers():
+        with as_checkpoint_error(folder, "a decoder"), quiet_transformers():
             decoder: nn.Module = _transformers().AutoModelForCausalLM.from_pretrained(
                 folder, config=decoder_config, dtype=torch.float32, **FROM_FOLDER
             )
@@ -305,7 +305,7 @@ def load_masked_lm(folder: Path) -> Any:
     Raise CheckpointError if the files lack any of its weights, such as those of the head.
     """
     _refuse_own_code(folder)
-    with _as_checkpoint_error(folder, "a masked language model"), quiet_transformers():
+    with as_checkpoint_error(folder, "a masked language model"), quiet_transformers():
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
         )
@@ -446,7 +446,7 @@ def _states(backbone: Any, length: int, n_padded: int = 0, *, changed: int | Non
     return states
 
 
-def _as_checkpoint_error(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
+def as_checkpoint_error(folder: Path, what: str) -> contextlib.AbstractContextManager[None]:
     """Within the block, turn errors into a CheckpointError: the files are not ``what``."""
     hint = "the files may be incomplete or corrupt: copy or download them again"
     return foreign_format(folder, what, error=CheckpointError, hint=hint)
@@ -465,7 +465,7 @@ def _reads_only_backwards(model_type: str) -> bool:
 
 def load_tokenizer(folder: Path) -> Any:
     """Return the fast tokenizer of a model folder, or raise CheckpointError."""
-    with _as_checkpoint_error(folder, "a tokenizer"), quiet_transformers():
+    with as_checkpoint_error(folder, "a tokenizer"), quiet_transformers():
         tokenizer = _auto_tokenizer(folder)
         # If the files are missing, transformers makes a tokenizer without words.
         if len(tokenizer) <= len(tokenizer.all_special_tokens):

@@ -106,7 +106,6 @@ class BackboneParts:
         layers: the parts of each layer, from the first to the last.
         n_heads: attention heads.
         activation: name in the configuration, see ``ACTIVATIONS``.
-        first_position: position of a sentence's first token.
         pad_id: id of tokens that are not counted in positions; None if all tokens are counted.
         relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
@@ -120,7 +119,6 @@ class BackboneParts:
     layers: tuple[LayerParts, ...]
     n_heads: int
     activation: str
-    first_position: int
     pad_id: int | None
     relative_bias: RelativeBias | None
 
@@ -301,11 +299,9 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
         # Parts without parameters, such as dropout, add nothing to the embeddings.
         if name not in _EMBEDDINGS and next(module.parameters(), None) is not None:
             raise TypeError(f"embeddings with {name}, such as ERNIE's of tasks")
-    first_position = 0
     pad_id = None
     if architecture.numbers_real_tokens:
         pad_id = int(embeddings.padding_idx)
-        first_position = pad_id + 1
     return BackboneParts(
         words=_plain(embeddings.word_embeddings, nn.Embedding),
         position_table=_plain(embeddings.position_embeddings, nn.Embedding),
@@ -316,7 +312,6 @@ def _backbone_parts(backbone: Any, config: Any, architecture: Architecture) -> B
         layers=parts,
         n_heads=int(config.num_attention_heads),
         activation=getattr(config, architecture.activation),
-        first_position=first_position,
         pad_id=pad_id,
         relative_bias=_relative_bias(backbone) if architecture.has_relative_bias else None,
     )

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcse_cli.machine.processor import CPU_CONSTANTS, cpu_kind
-from simcse_cli.packed.architectures import RelativeBias
 from simcse_cli.packed.dropout import Masks
 from simcse_cli.packed.layers import Layer, QueryKeyValue
 from simcse_cli.packed.tokens import PackedTokens
@@ -23,28 +22,20 @@ _VECTOR_ROW = 16
 _CACHED_TOKENS = 1024
 
 
-def attend(
-    qkv: Tensor,
-    tokens: PackedTokens,
-    n_heads: int,
-    *,
-    dropout: float = 0.0,
-    masks: Masks | None = None,
-    relative_bias: RelativeBias | None = None,
-) -> Tensor:
+def attend(qkv: Tensor, tokens: PackedTokens, layer: Layer, masks: Masks | None = None) -> Tensor:
     """Return the context ``(T, D)`` of attention within sentences.
 
     Tokens behind the last sentence get zeros. ``qkv``, ``(T, 3D)``, holds queries, keys and values
-    side by side, each with its heads side by side. ``dropout`` is the probability to drop an
-    attention weight; without ``masks`` none is dropped. ``relative_bias`` maps a length L to a bias
-    ``(n_heads, L, L)``, which is added to the scaled scores.
+    side by side, each with its heads side by side. ``layer`` gives the number of heads, the dropout
+    and the relative bias, which is added to the scaled scores. Without ``masks``, no attention
+    weight is dropped.
     """
     context = qkv.new_empty(len(qkv), qkv.shape[1] // 3)
     end = 0
     for block in tokens.rows(qkv):
-        bias = None if relative_bias is None else relative_bias(block.shape[1])
+        bias = None if layer.relative_bias is None else layer.relative_bias(block.shape[1])
         for part, dtype in _parts_with_dtype(block):
-            part_context = _attend_block(part, dtype, n_heads, bias, dropout, masks)
+            part_context = _attend_block(part, dtype, layer, bias, masks)
             start = end
             end += part.shape[0] * part.shape[1]  # rows times tokens per row
             context[start:end].view(part_context.shape).copy_(part_context)
@@ -153,12 +144,7 @@ def _parts_with_dtype(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
 
 
 def _attend_block(
-    block: Tensor,
-    dtype: torch.dtype,
-    n_heads: int,
-    bias: Tensor | None,
-    dropout: float,
-    masks: Masks | None,
+    block: Tensor, dtype: torch.dtype, layer: Layer, bias: Tensor | None, masks: Masks | None
 ) -> Tensor:
     """Return the context ``(n_rows, L, n_heads, D / n_heads)`` of a block ``(n_rows, L, 3D)``.
 
@@ -166,6 +152,7 @@ def _attend_block(
     scores.
     """
     n_rows, length, width = block.shape
+    n_heads = layer.n_heads
     head_width = width // (3 * n_heads)
     # From ``(n_rows, L, 3, n_heads, head_width)`` to ``(3, n_rows, n_heads, L, head_width)``.
     by_head = block.view(n_rows, length, 3, n_heads, head_width).permute(2, 0, 3, 1, 4)
@@ -173,7 +160,7 @@ def _attend_block(
     query, key, value = contiguous.view(3, n_rows * n_heads, length, head_width)
     if bias is not None:
         bias = bias.to(query.dtype).repeat(n_rows, 1, 1)
-    if dropout == 0:
+    if layer.dropout == 0:
         masks = None
     # PyTorch's fused attention is faster for long sentences, but does not take our masks.
     if length >= CPU_CONSTANTS[cpu_kind()].fused_from and masks is None:
@@ -189,7 +176,7 @@ def _attend_block(
         if masks is None:
             context = torch.bmm(weights, value)
         else:
-            mask, scale = masks.keep(weights, dropout)
+            mask, scale = masks.keep(weights, layer.dropout)
             context = torch.baddbmm(nothing, weights * mask, value, beta=0, alpha=scale)
     return context.view(n_rows, n_heads, length, head_width).transpose(1, 2)
 

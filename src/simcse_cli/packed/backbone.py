@@ -69,14 +69,11 @@ class PackedBackbone:
     """The packed form of a model, which ``packed_backbone`` makes; it owns no parameters.
 
     Attributes:
-        use_kernels: whether to train with compiled kernels; None to use them where they are
-            installed and save time.
         nested: whether attention over all sentences is one call.
     """
 
     backbone: nn.Module
     parts: BackboneParts
-    use_kernels: bool | None
     nested: bool
 
     @property
@@ -85,19 +82,19 @@ class PackedBackbone:
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of a sentence: one for each position from ``first_position`` on."""
-        return self.parts.position_table.num_embeddings - self.parts.first_position
+        """The most tokens of a sentence: one for each position, or each behind ``pad_id``."""
+        n_positions = self.parts.position_table.num_embeddings
+        if self.parts.pad_id is None:
+            return n_positions
+        return n_positions - self.parts.pad_id - 1
 
     def pack(self, rows: Sequence[Sequence[int]], *, multiple: int = 1) -> PackedTokens:
         """Return rows of token ids end to end, with this architecture's positions.
 
         The number of tokens is rounded up to a multiple of ``multiple``.
         """
-        parts = self.parts
-        tokens = pack(
-            rows, first_position=parts.first_position, pad_id=parts.pad_id, multiple=multiple
-        )
-        return tokens.to(parts.words.weight.device)
+        tokens = pack(rows, pad_id=self.parts.pad_id, multiple=multiple)
+        return tokens.to(self.parts.words.weight.device)
 
     def prepare(self, dtype: torch.dtype | None = None) -> Prepared:
         """Return operators and layers for inference with matrix products in ``dtype``.
@@ -166,6 +163,9 @@ class PackedBackbone:
         of the parameters. The last layer multiplies only first tokens by its weights, which saves
         nearly all of its work.
         """
+        if self.nested:  # nested attention gives the states of all tokens
+            (states,) = self.hidden_states(tokens, dtype=dtype)
+            return states.index_select(0, tokens.first_tokens())
         return self._run(tokens, dtype, wanted=(self.n_layers,), first_only=True)[self.n_layers]
 
     def _run(
@@ -187,18 +187,15 @@ class PackedBackbone:
             embedded = self._embed(tokens, masks)
             path = self.choose_path(tokens, dtype)
             first_linears = None
-            if first_only and not self.nested:
+            if first_only:
                 first_linears = query_key_value(self.parts)
             # Without a layer to run (0 is for the embeddings), there is nothing to split.
             if path.halves is not None and max(wanted) > 0:
                 return self._run_halves(embedded, path, first_linears, sorted(set(wanted)))
             operators = path.make_operators(masks, None)  # gradients are not queued
-            kept = run_layers(
+            return run_layers(
                 operators, path.layers, embedded, tokens, wanted=wanted, first=first_linears
             )
-        if first_only and self.nested:  # nested attention gives the states of all tokens
-            kept[self.n_layers] = kept[self.n_layers].index_select(0, tokens.first_tokens())
-        return kept
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
         """Return how the model, in its present mode, computes these tokens, in ``dtype``.
@@ -275,19 +272,13 @@ class PackedBackbone:
 
         This concerns only passes whose batch is cut into two halves, computed side by side.
         """
-        if not self._wants_kernels(dtype):
-            return False
-        if self.use_kernels:
-            return True
-        return kernels.is_installed() and kernels.why_not_loaded() is None
+        return self._wants_kernels(dtype) and kernels.why_not_loaded() is None
 
     def _wants_kernels(self, dtype: torch.dtype) -> bool:
         """Tell whether training in ``dtype`` would use compiled kernels if they were installed."""
-        if self.use_kernels is False or not can_compile(self.parts, dtype):
-            return False
         # On processors other than x86, the kernels were not measured.
         saves_time = is_x86() and torch.get_num_threads() <= _MOST_THREADS
-        return self.use_kernels or saves_time
+        return saves_time and can_compile(self.parts, dtype)
 
     def training_note(self, n_tokens: int) -> str | None:
         """Return a message about compiled kernels to show before training, or None.
@@ -336,20 +327,17 @@ class PackedBackbone:
         return states
 
 
-def packed_backbone(
-    backbone: nn.Module, *, use_kernels: bool | None = None, nested: bool = False
-) -> PackedBackbone | None:
+def packed_backbone(backbone: nn.Module, *, nested: bool = False) -> PackedBackbone | None:
     """Return the packed form of a model, or None if its architecture or configuration has none.
 
     The call is cheap enough for every forward pass: nothing is copied, and weights prepared for
-    inference are kept between calls. ``use_kernels`` turns compiled kernels on or off; by default
-    they are used where they are installed and faster. If ``nested``, attention over all sentences
-    is one call, on any device; otherwise there is one call per sentence length, on a CPU.
+    inference are kept between calls. If ``nested``, attention over all sentences is one call, on
+    any device; otherwise there is one call per sentence length, on a CPU.
     """
     parts = read_parts(backbone)
     if parts is None:
         return None
-    return PackedBackbone(backbone, parts, use_kernels=use_kernels, nested=nested)
+    return PackedBackbone(backbone, parts, nested)
 
 
 def forget_prepared(backbone: nn.Module) -> None:

@@ -97,7 +97,7 @@ class CompiledOperators(Operators):
 
     def _product(self, x: Tensor, linear: LinearWeights) -> Tensor:
         """Return the output of a linear layer without its bias, which the kernels add."""
-        x = x.to(self._dtype)
+        x = x.to(self.dtype)
         product: Tensor = self._kernels.Linear.apply(
             x, linear.weight, self._pool, self._queue_gradient
         )
@@ -109,7 +109,7 @@ class CompiledOperators(Operators):
         ``dropout`` is the probability to drop.
         """
         threshold = kernels.NO_DROPOUT
-        if self._masks is not None and dropout > 0:
+        if self.masks is not None and dropout > 0:
             threshold = drop_threshold(dropout)
         return threshold, self._stream, self._pool
 

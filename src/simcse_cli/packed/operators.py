@@ -3,6 +3,7 @@
 ``compiled_operators`` has the same operators as compiled kernels, for training.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,24 +28,17 @@ from simcse_cli.packed.tokens import PackedTokens
 _EXPECTED_ROWS = 2048
 
 
+@dataclass(eq=False)
 class Operators:
     """The operators of a layer in PyTorch; each starts with a matrix product, in ``dtype``."""
 
-    def __init__(self, dtype: torch.dtype, activation: str, masks: Masks | None = None) -> None:
-        self._dtype = dtype
-        self._activation = activation
-        self._masks = masks
+    dtype: torch.dtype
+    activation: str
+    masks: Masks | None = None
 
     def attend(self, x: Tensor, tokens: PackedTokens, layer: Layer) -> Tensor:
         """Return the context ``(T, D)`` of attention within sentences, from states x ``(T, H)``."""
-        return attend(
-            self._linear(x, layer.qkv),
-            tokens,
-            layer.n_heads,
-            dropout=layer.dropout,
-            masks=self._masks,
-            relative_bias=layer.relative_bias,
-        )
+        return attend(self._linear(x, layer.qkv), tokens, layer, self.masks)
 
     def attend_from_first(
         self, x: Tensor, tokens: PackedTokens, linears: QueryKeyValue, layer: Layer
@@ -53,12 +47,12 @@ class Operators:
 
         ``linears`` give query, key and value in place of ``layer.qkv``.
         """
-        return attend_from_first(x, tokens, linears, layer, self._masks)
+        return attend_from_first(x, tokens, linears, layer, self.masks)
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
         """Return ``f(up(x))``, ``(T, F)``, with the activation f."""
         product = self._linear(x, up)
-        activation = ACTIVATIONS[self._activation]
+        activation = ACTIVATIONS[self.activation]
         if product.requires_grad:  # the backward pass needs the product itself
             return activation.function(product)
         return activation.in_place(product)
@@ -69,7 +63,7 @@ class Operators:
         The first copy is for the next sum, the second for the next product. Compiled kernels give
         them different types.
         """
-        total = add_dropped(states, self._linear(x, end.linear), end.dropout, self._masks)
+        total = add_dropped(states, self._linear(x, end.linear), end.dropout, self.masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)
         return normed, normed
 
@@ -79,8 +73,8 @@ class Operators:
 
     def _linear(self, x: Tensor, linear: LinearWeights) -> Tensor:
         """Return the output of a linear layer, with what LoRA adds."""
-        x = x.to(self._dtype)
-        bias = None if linear.bias is None else linear.bias.to(self._dtype)
+        x = x.to(self.dtype)
+        bias = None if linear.bias is None else linear.bias.to(self.dtype)
         return add_low_rank(functional.linear(x, linear.weight, bias), x, linear)
 
 
@@ -109,7 +103,7 @@ class NestedOperators(Operators):
         # ``(T, 3, n_heads, head_width)`` for the T tokens of sentences.
         by_head = self._linear(x, layer.qkv)[:end].view(end, 3, layer.n_heads, -1)
         query, key, value = map(nested, by_head.unbind(1))
-        p = 0.0 if self._masks is None else layer.dropout
+        p = 0.0 if self.masks is None else layer.dropout
         attended = functional.scaled_dot_product_attention(query, key, value, dropout_p=p)
         context = attended.transpose(1, 2)
         # Tokens behind the last sentence get zeros.
@@ -120,7 +114,7 @@ class PrepackedOperators(Operators):
     """The operators on weights in oneDNN's layout; its products include biases and activations."""
 
     def activate(self, x: Tensor, up: LinearWeights) -> Tensor:
-        return self._linear(x, up, ACTIVATIONS[self._activation].fused)
+        return self._linear(x, up, ACTIVATIONS[self.activation].fused)
 
     def arrange(self, weight: Tensor) -> Tensor:
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(
@@ -133,7 +127,7 @@ class PrepackedOperators(Operators):
     ) -> Tensor:
         name, algorithm = activation
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(self._dtype), linear.weight, linear.bias, name, [], algorithm
+            x.to(self.dtype), linear.weight, linear.bias, name, [], algorithm
         )
         return product
 

@@ -122,17 +122,12 @@ def _groups(lengths: Iterable[int]) -> Iterator[Group]:
 
 
 def pack(
-    rows: Sequence[Sequence[int]],
-    *,
-    first_position: int = 0,
-    pad_id: int | None = None,
-    multiple: int = 1,
+    rows: Sequence[Sequence[int]], *, pad_id: int | None = None, multiple: int = 1
 ) -> PackedTokens:
     """Return sentences laid end to end, the longest first.
 
     Args:
         rows: token ids of each sentence, at least one each.
-        first_position: position of the first token of a sentence.
         pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this
             id gets position ``pad_id`` and is not counted. None numbers every token.
         multiple: the number of tokens is rounded up to a multiple of this, so that the library that
@@ -154,7 +149,7 @@ def pack(
     groups = tuple(_groups(map(len, sorted_rows)))
     for group in groups:
         block = ids[group.start : group.end].reshape(group.n_rows, group.length)
-        positions[group.start : group.end] = _positions(block, first_position, pad_id).ravel()
+        positions[group.start : group.end] = _positions(block, pad_id).ravel()
     return PackedTokens(
         torch.from_numpy(ids),
         torch.from_numpy(positions),
@@ -163,15 +158,15 @@ def pack(
     )
 
 
-def _positions(ids: np.ndarray, first_position: int, pad_id: int | None) -> np.ndarray:
-    """Return the positions of tokens, counted in each row from ``first_position``.
+def _positions(ids: np.ndarray, pad_id: int | None) -> np.ndarray:
+    """Return the positions of tokens, counted in each row from 0, or from ``pad_id + 1``.
 
     Tokens with the id ``pad_id`` are not counted; their position is ``pad_id``.
     """
     if pad_id is None:
-        return np.broadcast_to(np.arange(first_position, first_position + ids.shape[1]), ids.shape)
+        return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     is_real = ids != pad_id
-    return np.where(is_real, first_position - 1 + is_real.cumsum(axis=1), pad_id)
+    return np.where(is_real, pad_id + is_real.cumsum(axis=1), pad_id)
 
 
 class PackedRows(list[Sequence[int]]):

@@ -1,5 +1,6 @@
 """Removal of dominant directions: all-but-the-top (centred), SIF's common component (uncentred)."""
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
+@dataclass(eq=False)
 class _DirectionRemoval(base.PostProcessor):
     """Subtract a centre, and then the projection on some directions, in float64.
 
@@ -24,10 +26,11 @@ class _DirectionRemoval(base.PostProcessor):
     learned: ClassVar = ("mean", "directions")
     is_centred: ClassVar[bool]  # whether the mean is subtracted before the directions are computed
 
-    def __init__(self, n_directions: int | None = None) -> None:
-        if n_directions is not None and n_directions < 1:
-            raise ValueError(f"n_directions is {n_directions}, need at least 1")
-        self.n_directions = n_directions
+    n_directions: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_directions is not None and self.n_directions < 1:
+            raise ValueError(f"n_directions is {self.n_directions}, need at least 1")
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Learn centre and directions; raise ``ValueError`` if no dimension would be left."""
@@ -69,6 +72,7 @@ class AllButTheTop(_DirectionRemoval):
     is_centred: ClassVar[bool] = True
 
 
+@dataclass(eq=False)
 class CommonComponentRemoval(_DirectionRemoval):
     """Subtract from each vector its projection on the main directions of the fit vectors.
 
@@ -79,6 +83,4 @@ class CommonComponentRemoval(_DirectionRemoval):
 
     name: ClassVar[Postprocess] = Postprocess.SIF
     is_centred: ClassVar[bool] = False
-
-    def __init__(self, n_directions: int = 1) -> None:
-        super().__init__(n_directions)
+    n_directions: int | None = 1

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -143,6 +144,7 @@ class MultiLevelFlow(nn.Module):
         return torch.cat([*final_halves, x], dim=-1), log_det
 
 
+@dataclass(eq=False, kw_only=True)
 class BertFlow(PostProcessor):
     """Train a flow to N(0, I) so that the fit vectors are likely under it; the encoder is frozen.
 
@@ -164,29 +166,21 @@ class BertFlow(PostProcessor):
 
     name: ClassVar[Postprocess] = Postprocess.FLOW
 
-    def __init__(
-        self,
-        *,
-        levels: int = 3,
-        depth: int = 3,
-        width: int = 32,
-        learning_rate: float = 1e-3,
-        epochs: int = 1,
-        batch_size: int = 32,
-        seed: int = 42,
-    ) -> None:
-        if min(levels, depth, width, epochs) < 1 or batch_size < 2 or learning_rate <= 0:
+    levels: int = 3
+    depth: int = 3
+    width: int = 32
+    learning_rate: float = 1e-3
+    epochs: int = 1
+    batch_size: int = 32
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        smallest = min(self.levels, self.depth, self.width, self.epochs)
+        if smallest < 1 or self.batch_size < 2 or self.learning_rate <= 0:
             raise ValueError(
                 "levels, depth, width and epochs need 1 or more, batch_size 2, "
                 "learning_rate above 0"
             )
-        self.levels = levels
-        self.depth = depth
-        self.width = width
-        self.learning_rate = learning_rate
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.seed = seed
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError if it diverges or D is not divisible by 2 ** levels."""

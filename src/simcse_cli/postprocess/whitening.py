@@ -1,5 +1,6 @@
 """Whitening: a linear map after which the fit vectors have the identity as covariance."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 
 
+@dataclass(eq=False)
 class Whitening(base.PostProcessor):
     """Centre, rotate to the principal axes and give each variance 1; D dimensions become K.
 
@@ -34,13 +36,15 @@ class Whitening(base.PostProcessor):
     name: ClassVar[Postprocess] = Postprocess.WHITENING
     learned: ClassVar = ("mean", "projection", "eigenvalues")
 
-    def __init__(self, k: int | None = None, *, eigenvalue_floor: float = 1e-10) -> None:
-        if k is not None and k < 1:
-            raise ValueError(f"k is {k}, need at least 1")
-        if eigenvalue_floor < 0:
-            raise ValueError(f"eigenvalue_floor is {eigenvalue_floor}, need 0 or more")
-        self.k = k
-        self.eigenvalue_floor = eigenvalue_floor
+    k: int | None = None
+    _: KW_ONLY
+    eigenvalue_floor: float = 1e-10
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise ValueError(f"k is {self.k}, need at least 1")
+        if self.eigenvalue_floor < 0:
+            raise ValueError(f"eigenvalue_floor is {self.eigenvalue_floor}, need 0 or more")
 
     @property
     def n_features_out(self) -> int:
