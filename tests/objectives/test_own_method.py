@@ -21,7 +21,13 @@ from simcse_cli.errors import ConfigError, UsageError
 from simcse_cli.files import code
 from simcse_cli.losses.info_nce import info_nce
 from simcse_cli.objectives.base import Objective
-from simcse_cli.objectives.registry import check_objective, find_objective, option_rows
+from simcse_cli.objectives.registry import (
+    check_objective,
+    find_objective,
+    objective_defaults,
+    option_rows,
+)
+from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.settings.choices import Similarity
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-own-method.md"
@@ -333,6 +339,7 @@ def test_a_method_with_other_arguments_is_refused_when_it_is_loaded():
 SHARED = """
 from dataclasses import dataclass
 from simcse_cli import Simcse, setting
+from simcse_cli.objectives.sbert import Sbert
 from simcse_cli.objectives.simcse import SimcseSup
 class Warm(Simcse):
     @dataclass(frozen=True)
@@ -349,6 +356,12 @@ class Bare(Simcse):
     @dataclass(frozen=True)
     class Options(Simcse.Options):
         temperature: float = 0.2
+class Pairs(Sbert):
+    defaults = {"lr": 1e-5}
+class Short(Sbert):
+    @dataclass(frozen=True)
+    class Options(Sbert.Options):
+        max_length: int = setting(64, "Mine.")
 """
 
 
@@ -369,6 +382,15 @@ def test_the_default_of_a_setting_that_a_class_changes_counts(
     assert run.exit_code == 0, run.stderr
     config = json.loads(Path("run/run.json").read_text())["config"]
     assert {name: config[name] for name in expected} == expected
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("cls", "changed"), [("Pairs", {"lr": 1e-5}), ("Short", {"max_length": 64})]
+)
+def test_a_class_changes_some_defaults_of_its_base_and_keeps_the_others(cls, changed):
+    Path("own.py").write_text(SHARED)
+    assert objective_defaults(f"own.py:{cls}") == {**Sbert.defaults, **changed}
 
 
 def option_defaults(name):

@@ -292,7 +292,7 @@ class Table:
                     parts.append(self._text(part, name, number))
                 text = " ".join(parts).strip() if template is None else template.fill(parts)
             elif isinstance(cell, str):
-                text = "" if cell in missing else visible(cell)
+                text = "" if cell.strip() in missing else visible(cell)
             else:
                 text = self._text(cell, names[0], number)
             yield text, cells[n_names:]

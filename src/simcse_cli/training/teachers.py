@@ -75,8 +75,8 @@ class Teachers:
             if teacher.vectors is not None and len(teacher.vectors) != self.n_texts:
                 raise ConfigError(
                     f"--teacher {teacher.name}: {len(teacher.vectors):,} vectors for "
-                    f"{self.n_texts:,} training texts",
-                    hint="encode the training file itself, or name the model, which reads it",
+                    f"{self.n_texts:,} training texts, {self.n_columns} in each row that is used",
+                    hint="name the model in place of the file; it reads these texts",
                 )
 
     def tell_origin(self, source: str, progress: Progress) -> None:
