@@ -165,6 +165,18 @@ def test_dry_run_writes_nothing_and_shows_a_batch(invoke, corpus, tiny_model_dir
     assert "forecast" in outcome.stdout
 
 
+def test_a_dry_run_as_json_has_the_settings_and_the_forecast(invoke, corpus, tiny_model_dir):
+    command = ("train", "-m", tiny_model_dir, "--train-file", corpus, *QUICK, "--dry-run", "-f")
+    shown = json.loads(invoke(*command, "json").stdout)
+    assert (shown["settings"]["batch_size"], shown["forecast"]["n_rows"]) == (8, 16)
+    cost = shown["forecast"]
+    evaluations_s = cost["evaluation_s"] * cost["n_evaluations"]
+    assert cost["run_s"] == cost["step_s"] * cost["n_steps"] + evaluations_s
+    refused = invoke(*command, "csv")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--format: a dry run has the formats table and json" in refused.stderr
+
+
 def test_dry_run_of_one_step_that_is_warm_up(invoke, corpus, tiny_model_dir, tmp_path):
     """Further steps are measured, for which the run has no learning rate."""
     flags = ("--max-steps", "1", "--warmup", "0.5", "--batch-size", "8", "--device", "cpu")

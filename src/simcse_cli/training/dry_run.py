@@ -2,7 +2,8 @@
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from simcse_cli.machine.precision import resolve_precision
 from simcse_cli.machine.processor import peak_memory_bytes
@@ -31,45 +32,88 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
     )
 
 
-def forecast(trainer: Trainer, *, n_seeds: int = 1) -> str:
-    """Return a text with the first batch of a run and a forecast of its time, memory and disk.
+@dataclass(frozen=True)
+class Forecast:
+    """The first batch of a run, and what the run will cost; the disk is that of one run."""
+
+    n_examples: int
+    n_rows: int
+    n_tokens: int
+    first_examples: list[tuple[str, ...]]
+    longest_row: int
+    loss: float
+    step_s: float
+    n_steps: int
+    evaluation_s: float
+    n_evaluations: int
+    n_seeds: int
+    memory_bytes: int
+    disk_bytes: int
+
+    @property
+    def run_s(self) -> float:
+        """The seconds of the steps and of the evaluations, the first and last included."""
+        return self.step_s * self.n_steps + self.evaluation_s * self.n_evaluations
+
+    def text(self) -> str:
+        """Return the first batch as the model sees it, and the forecast, for people."""
+        run_time = f"{self.run_s / 60:.1f} min"
+        folder = "in the run folder"
+        if self.n_seeds > 1:
+            all_s = self.n_seeds * self.run_s
+            run_time += f" for each of {self.n_seeds} seeds, {all_s / 60:.1f} min for all"
+            folder = f"in each of {self.n_seeds} run folders"
+        lines = [
+            f"first batch: {self.n_examples} examples, {self.n_rows} rows, "
+            f"{self.n_tokens:,} tokens",
+            *(f"  {' | '.join(views)}" for views in self.first_examples),
+            f"  ... longest row {self.longest_row} tokens, loss {self.loss:.4f}",
+            "forecast",
+            f"  step      {self.step_s:.2f} s",
+            f"  steps     {self.n_steps:,}, dev evaluations {self.n_evaluations} "
+            f"of {self.evaluation_s:.1f} s",
+            f"  run       {run_time}",
+            f"  memory    {self.memory_bytes / 2**30:.2f} GiB at its peak",
+            f"  disk      {self.disk_bytes / 2**30:.2f} GiB {folder}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"run_s": self.run_s}
+
+
+def forecast(trainer: Trainer, *, n_seeds: int = 1) -> Forecast:
+    """Forecast the time, memory and disk of a run, or of each run of several seeds.
 
     One dev evaluation and, after a first step, up to ``MEASURED_STEPS`` steps are measured. Nothing
-    is written. For several seeds, the time is given for each run and for all, the disk for each.
+    is written.
     """
     batch = trainer.batches.make(0)
     loss, step_s = _measure_steps(trainer, batch)
 
-    # The time of a run is that of its steps and of its evaluations, the first and last included.
-    eval_s = 0.0
+    evaluation_s = 0.0
     n_evaluations = 0
     if trainer.dev_set is not None:
         started = time.perf_counter()
         trainer.evaluate()
-        eval_s = time.perf_counter() - started
+        evaluation_s = time.perf_counter() - started
         n_evaluations = 1 + math.ceil(trainer.total_steps / trainer.config.eval_every)
-    run_s = step_s * trainer.total_steps + eval_s * n_evaluations
 
-    run_time = f"{run_s / 60:.1f} min"
-    folder = "in the run folder"
-    if n_seeds > 1:
-        run_time += f" for each of {n_seeds} seeds, {n_seeds * run_s / 60:.1f} min for all"
-        folder = f"in each of {n_seeds} run folders"
-
-    # Show the first batch as the model sees it, and the forecast.
-    lines = [
-        f"first batch: {len(batch.texts)} examples, {len(batch.rows)} rows, "
-        f"{batch.n_tokens:,} tokens",
-        *(f"  {' | '.join(views)}" for views in batch.texts[:4]),
-        f"  ... longest row {max(len(row) for row in batch.rows)} tokens, loss {loss:.4f}",
-        "forecast",
-        f"  step      {step_s:.2f} s",
-        f"  steps     {trainer.total_steps:,}, dev evaluations {n_evaluations} of {eval_s:.1f} s",
-        f"  run       {run_time}",
-        f"  memory    {peak_memory_bytes(trainer.accelerator.device) / 2**30:.2f} GiB at its peak",
-        f"  disk      {_disk_bytes(trainer) / 2**30:.2f} GiB {folder}",
-    ]
-    return "\n".join(lines) + "\n"
+    return Forecast(
+        n_examples=len(batch.texts),
+        n_rows=len(batch.rows),
+        n_tokens=batch.n_tokens,
+        first_examples=list(batch.texts[:4]),
+        longest_row=max(len(row) for row in batch.rows),
+        loss=loss,
+        step_s=step_s,
+        n_steps=trainer.total_steps,
+        evaluation_s=evaluation_s,
+        n_evaluations=n_evaluations,
+        n_seeds=n_seeds,
+        memory_bytes=peak_memory_bytes(trainer.accelerator.device),
+        disk_bytes=_disk_bytes(trainer),
+    )
 
 
 def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from simcse_cli.progress import Progress, SilentProgress
 from simcse_cli.results import runs
 from simcse_cli.results.report import Outcome
 from simcse_cli.settings import recipes
-from simcse_cli.settings.choices import DevSuite, ObjectiveName, Schedule
+from simcse_cli.settings.choices import DevSuite, ObjectiveName, OutputFormat, Schedule
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import coerce_settings, flag
 from simcse_cli.training import launch
@@ -120,12 +120,14 @@ class _Request:
 
 @in_contact_or_silent()
 def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome | str | None:
-    """Do the requested runs and return a result to show, or the text of a dry run.
+    """Do the requested runs and return a result to show, or the text of a dry run for people.
 
     The result is None if another process shows it.
     """
     if options.seeds is not None and "seed" in flags:
         raise UsageError("has no use with --seeds, which names the seeds", option="--seed")
+    if options.dry_run and options.fmt not in (OutputFormat.TABLE, OutputFormat.JSON):
+        raise UsageError("a dry run has the formats table and json", option="--format")
     seeds = parse_seeds(options.seeds)
     if len(seeds) == 1 and options.sweep is None:
         raise ConfigError(
@@ -159,8 +161,12 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
     run_dir = options.output or _unused_folder(config)
     if options.dry_run:
         trainer = Trainer(config, build_parts(config, progress), run_dir, progress)
-        shown = recipes.dump_config(effective_settings(trainer))
-        return f"settings\n{shown}\n{forecast(trainer, n_seeds=max(1, len(seeds)))}"
+        settings = effective_settings(trainer)
+        expected = forecast(trainer, n_seeds=max(1, len(seeds)))
+        if options.fmt is OutputFormat.JSON:
+            found = {"settings": settings.to_dict(), "forecast": expected.to_json()}
+            return Outcome([], found)
+        return f"settings\n{recipes.dump_config(settings)}\n{expected.text()}"
 
     # Train; a run that is stopped says how to continue it.
     earlier = None
