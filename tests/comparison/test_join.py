@@ -326,6 +326,15 @@ def test_a_check_of_no_score_does_not_pass() -> None:
         join([run, other], reference=run).check(0.005)
 
 
+def test_a_named_column_that_the_reference_lacks_cannot_be_checked() -> None:
+    run = entry("run", scores={"STS12": 0.7})
+    other = entry("other", scores={"STS12": 0.7, "STSBenchmark": 0.8})
+    comparison = join([run, other], reference=run, measures=["STS12", "STSBenchmark"])
+    assert comparison.check(0.005).outside == []
+    with pytest.raises(ConfigError, match="--check: run has no score of STS-B, which --measures"):
+        comparison.check(0.005, are_required=True)
+
+
 def test_columns_of_the_reference_alone_stay_in_the_scores_and_out_of_the_differences() -> None:
     run = entry("run", scores={"STS12": 0.7, "STSBenchmark-dev": 0.8, "uniformity": -2.0})
     variant = entry("run [wmean]", scores={"STS12": 0.71})

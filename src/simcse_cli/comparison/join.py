@@ -169,13 +169,22 @@ class Comparison:
 
         The mean of a system stands for its members. Published rows are not checked. A score of the
         reference that a system lacks fails the check if the columns ``are_required``, or if the
-        result of the system lists it without a score.
+        result of the system lists it without a score. A required column without a score of the
+        reference is an error.
         """
         if self.reference is None:
             raise ConfigError(
                 "--check needs one reference to hold the scores against",
                 hint="name it with --against TABLE --row NAME, or with --baseline RUN",
             )
+        if are_required:
+            for name in filter(is_score, self.measures):
+                if self.reference.scores.get(name) is None:
+                    raise ConfigError(
+                        f"--check: {self.reference.label} has no score of {label(name)}, which "
+                        "--measures names",
+                        hint="leave it out of --measures, or take a reference that has it",
+                    )
         outside = []
         n_checked = 0
         n_shared = 0
