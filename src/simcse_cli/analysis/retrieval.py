@@ -374,11 +374,6 @@ def _build_index(
     if options.embeddings:
         path = options.embeddings[number]
         vectors: Array = read_matrix(path)
-        if vectors.dtype == np.uint8:
-            raise DataError(
-                f"{path} holds binary vectors, the signs of components, which have no cosine",
-                hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
-            )
         _check_origin(path, model, options, progress)
         _require_row_for_each(path, vectors, corpus)
     else:
