@@ -432,7 +432,7 @@ class SearchIndex:
             del info["sha256"]  # the rest is the record that ``save`` was given
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
             ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
-            unused = ()  # also in an index of an earlier version
+            unused: Sequence[str] = ()  # also in an index of an earlier version
             if "unused" in tensors:
                 unused = PackedTexts(tensors["unused"], tensors["unused_ends"])
             searcher = _open_searcher(files, tensors)
