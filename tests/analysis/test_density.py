@@ -215,3 +215,8 @@ def test_density_analysis_of_two_spaces():
         for rating in ("[4,5]", "[3,4)", "[2,3)", "[1,2)", "[0,1)")
     ]
     assert [line[:9] for line in lines] == names
+
+
+def test_a_scale_that_is_not_that_of_sts_is_told():
+    found = density_analysis([space(np.eye(2), np.eye(2), [1, 7])])
+    assert "ratings are taken for a scale from 0 to 10" in found.tables[0].notes[-1]

@@ -7,7 +7,13 @@ from scipy.spatial.distance import pdist
 from analysis.cases import space
 from simcse_cli.analysis.geometry import describe_geometry, geometry_analysis, geometry_figure
 from simcse_cli.analysis.spectrum import describe_spectrum, prepare_rows
-from simcse_cli.evaluation.alignment import alignment, mean_cosine, rated_above, uniformity
+from simcse_cli.evaluation.alignment import (
+    alignment,
+    mean_cosine,
+    rated_above,
+    scale_note,
+    uniformity,
+)
 from simcse_cli.results.plots import COLOUR_MAP, save_figure
 
 SCORE = "STS-B test, Spearman x 100"
@@ -123,9 +129,27 @@ def test_without_a_positive_pair_alignment_is_missing_and_nothing_else():
     assert without == with_one | {"n_positives": 0, "alignment": None}
 
 
-@pytest.mark.parametrize(("gold", "words"), [([0.0, 4.5], "4"), ([0.0, 0.9], "80% of the scale")])
+@pytest.mark.parametrize(
+    ("gold", "words"), [([0.0, 4.5], "4"), ([0.0, 0.9], "0.8"), ([1.0, 7.0], "8")]
+)
 def test_the_text_says_above_which_rating_pairs_are_positive(gold, words):
     assert rated_above(np.array(gold)) == words
+
+
+@pytest.mark.parametrize(
+    ("gold", "scale", "above"),
+    [([1, 4, 7], "0 to 10", "8"), ([0, 3, 4], "0 to 5", "4"), ([-1, 0, 1], "-1 to 1", "0.6")],
+)
+def test_a_scale_that_is_not_that_of_sts_or_has_no_positive_pair_is_told(gold, scale, above):
+    found = geometry_analysis([space(np.eye(3), np.eye(3), gold)])
+    assert (
+        f"a scale from {scale}: pairs rated above {above} are positive" in found.tables[0].notes[-1]
+    )
+    assert found.payload["rating_scale"] == tuple(map(float, scale.split(" to ")))
+
+
+def test_the_scale_of_sts_is_not_told():
+    assert scale_note(np.array([1.0, 4.5])) is None
 
 
 def model(

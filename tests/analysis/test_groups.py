@@ -149,6 +149,28 @@ def test_groups_are_shown_with_size_words_and_agreement(group):
     assert [row["id"] for row in found["texts"]][-1] == "D3"
 
 
+def test_texts_without_a_label_are_no_class_of_their_own(group, tickets):
+    blank = [*" ", "NaN", "None"]
+    with Path(tickets).open("a") as table:
+        table.writelines(f"N{n},A man plays a guitar {n},{cell}\n" for n, cell in enumerate(blank))
+    outcome = group("--k", "2", "--labels", "topic", "-f", "json")
+    found = json.loads(outcome.stdout)
+    assert (found["n_texts"], found["n_labelled"]) == (13, 10)
+    assert found["agreement"]["ari"] == found["agreement"]["v_measure"] == 1
+    assert [row["label"] for row in found["texts"]][-4:] == ["animals", None, None, None]
+    shown = group("--k", "2", "--labels", "topic").stdout
+    assert "over the texts with a label: 10 of 13 texts have a label in topic" in shown
+
+
+def test_one_label_has_no_agreement(group, tickets):
+    rows = "a dog,pet\na cat,\nthe house,\na car,\n"
+    Path(tickets).write_text(f"text,kind\n{rows}")
+    outcome = group("--k", "2", "--labels", "kind", "-f", "json")
+    assert json.loads(outcome.stdout)["agreement"] is None
+    said = "no agreement, which needs 2 labels: 1 of 4 texts have a label in kind"
+    assert said in group("--k", "2", "--labels", "kind").stdout
+
+
 def test_csv_has_a_row_for_each_text(group):
     outcome = group("--k", "2", "-f", "csv")
     rows = list(csv.DictReader(io.StringIO(outcome.stdout)))

@@ -697,3 +697,56 @@ def test_the_ids_of_queries_stand_before_their_texts() -> None:
     assert [table.title for table in tables] == ["Query q7: first", "Query q9: second"]
     tables = retrieval.neighbour_tables(["first", "second"], found, Counter())
     assert [table.title for table in tables] == ["Query: first", "Query: second"]
+
+
+@pytest.mark.parametrize("name", ["id", "nr"])
+def test_an_index_without_the_ids_of_its_table_is_not_scored_by_row_numbers_in_silence(
+    invoke, tiny_model_dir, tmp_path, monkeypatch, name
+):
+    monkeypatch.chdir(tmp_path)
+    Path("c.csv").write_text(f"{name},text\n2,A dog runs.\n1,A child eats.\n")
+    Path("q.csv").write_text("id,text\n1,A dog runs fast.\n2,A child eats fruit.\n")
+    Path("qrels.tsv").write_text("1\t2\t1\n2\t1\t1\n")
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    search = ["analyze", "search", "--queries", "q.csv", "--qrels", "qrels.tsv", *model]
+    ask = [*search, "--index", "c.idx", "--at", "1", "-f", "json"]
+    encode = ["encode", "c.csv", "-o", "v.npy", "--index", "c.idx", *model]
+    assert invoke(*encode).exit_code == 0
+    told = invoke(*ask)
+    said = " ".join(told.stderr.split())
+    if name == "id":
+        assert (told.exit_code, told.stdout) == (1, "")
+        assert "c.idx was made without the column id of its table, need the ids" in said
+    else:
+        assert told.exit_code == 0
+        assert "one of its columns has the ids (nr), name the table of the index too" in said
+
+    # Both ways of the fix have the scores of a search of the table.
+    ids = [] if name == "id" else ["--id-column", name]
+    in_table = invoke(*search, "--corpus", "c.csv", *ids, "--at", "1", "-f", "json")
+    (expected,) = json.loads(in_table.stdout)["scores"]
+    found = [invoke(*ask, "--corpus", "c.csv", *ids)]
+    assert invoke(*encode, "--id-column", name, "--force").exit_code == 0
+    found.append(invoke(*ask))
+    for done in found:
+        assert "row numbers" not in done.stderr
+        (scores,) = json.loads(done.stdout)["scores"]
+        assert scores | {"model": expected["model"]} == expected
+
+    # An index of a search records what it left out, too.
+    save = ["analyze", "search", "c.csv", "--save-index", "s.idx", "--interactive", *model]
+    assert invoke(*save).exit_code == 0
+    again = invoke(*search, "--index", "s.idx", "-f", "json")
+    assert ("(nr)" in again.stderr) == (name == "nr")
+
+
+def test_judgements_that_fit_no_row_of_an_index_name_its_table(invoke, tiny_model_dir, tmp_path):
+    (tmp_path / "c.txt").write_text("A dog runs.\nA child eats.\n")
+    (tmp_path / "qrels.tsv").write_text("1\td1\t1\n")
+    index = tmp_path / "c.idx"
+    model = ["--model", tiny_model_dir, "--device", "cpu"]
+    invoke("encode", tmp_path / "c.txt", "-o", tmp_path / "v.npy", "--index", index, *model)
+    ask = ["analyze", "search", "--index", index, "A dog.", "--qrels", tmp_path / "qrels.tsv"]
+    refused = invoke(*ask, *model)
+    assert refused.exit_code == 1
+    assert "fix: name the table of the index too" in " ".join(refused.stderr.split())

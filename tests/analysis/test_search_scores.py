@@ -7,10 +7,11 @@ from scipy import stats
 from simcse_cli.analysis.search_scores import (
     interval_note,
     score_rows,
+    score_table,
     search_tests,
     verdict_notes,
 )
-from simcse_cli.evaluation.retrieval import RetrievalScores
+from simcse_cli.evaluation.retrieval import RetrievalScores, score_retrieval
 
 
 def scores_of(ndcg):
@@ -70,3 +71,10 @@ def test_the_seeds_of_a_folder_are_one_system_paired_by_seed():
     assert found.p_seeds == pytest.approx(stats.ttest_1samp(gains, 0).pvalue)
     (note,) = verdict_notes(tests, "base", "nDCG@1")
     assert note.startswith("new: better than base by 1.5 to 6.5 points (nDCG@1, p = 0.02")
+
+
+@pytest.mark.parametrize(("last", "headings"), [(2, ["MRR@3", "MRR@2"]), (3, ["MRR@3"])])
+def test_mrr_has_one_column_for_each_depth(last, headings):
+    scores = {"one": score_retrieval(np.array([[0, 1, 2], [2, 1, 0]]), [{0: 1.0}, {1: 1.0}])}
+    table = score_table(score_rows(scores, [1, last]), {}, {}, [1, last], 3, [])
+    assert [each.heading for each in table.columns if "MRR" in each.heading] == headings

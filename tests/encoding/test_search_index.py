@@ -123,12 +123,13 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
     if backend is SearchBackend.FAISS:
         pytest.importorskip("faiss")
     index = SearchIndex.build(
-        vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"}
+        vectors, texts, backend=backend, info={"model": "tiny", "pooler": "cls"}, unused=["é", "b"]
     )
     index.save(tmp_path / "words.index")
     loaded = SearchIndex.load(tmp_path / "words.index")
     assert list(loaded.sentences) == texts
     assert loaded.info == {"model": "tiny", "pooler": "cls"}
+    assert list(loaded.unused) == ["é", "b"]
     for before, after in zip(
         index.search(vectors[:3], 5), loaded.search(vectors[:3], 5), strict=True
     ):

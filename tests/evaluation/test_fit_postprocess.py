@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import SENTENCES
+from helpers import SENTENCES, Told
 from simcse_cli.errors import ConfigError, DataError, OutputError, UsageError
 from simcse_cli.evaluation.eval_encoder import EvalEncoder
 from simcse_cli.evaluation.fit_postprocess import (
@@ -121,6 +121,31 @@ def test_file_of_sentences_gives_single_sentences(tmp_path):
 def test_file_of_pairs_gives_both_sides(header, tmp_path):
     (tmp_path / "p.csv").write_text(f"{header}\na,b,c\nd,e,f\n")
     assert file_examples(tmp_path / "p.csv") == [("a", "b"), ("d", "e")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kept"),
+    [
+        ("p.csv", "anchor,positive\na,b\nd,\n,e\n", [("a", "b")]),
+        ("s.csv", "text\none\n" + '""\nNaN\n', [("one",)]),
+        ("s.txt", "one\n\n \n", [("one",)]),
+    ],
+)
+def test_empty_texts_are_left_out_and_counted(name, text, kept, tmp_path):
+    (tmp_path / name).write_text(text)
+    told = Told()
+    assert file_examples(tmp_path / name, told) == kept
+    assert told.lines == [f"{tmp_path / name}: left out 2 rows with an empty text"]
+
+
+def test_empty_texts_of_nli_are_left_out_and_counted(tmp_path):
+    (tmp_path / "SNLI").mkdir()
+    (tmp_path / "SNLI/s1.train").write_text("a\n\nb\n")
+    (tmp_path / "SNLI/s2.train").write_text("c\nd\ne\n")
+    told = Told()
+    assert nli_examples(tmp_path, told) == [("a", "c"), ("b", "e")]
+    left = tmp_path / "SNLI/s1.train"
+    assert told.lines == [f"{left}: left out 1 row with an empty text"]
 
 
 @pytest.mark.parametrize(("name", "text"), [("s.txt", "\n \n"), ("p.csv", "anchor,positive\n")])

@@ -6,6 +6,7 @@ from safetensors.numpy import save_file
 
 from simcse_cli.errors import DataError
 from simcse_cli.models.precomputed import PrecomputedVectors, read_matrix
+from simcse_cli.postprocess.unit_rows import unit_rows
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -60,6 +61,7 @@ def test_a_sentence_without_vector_is_named(vectors, listed):
         PrecomputedVectors(vectors, listed).encode(
             ["A dog runs .", "A bird sings .", "A bird sings ."]
         )
+    assert "--fit FILE" in (caught.value.hint or "")
     assert "--write-sentences" in (caught.value.hint or "")
 
 
@@ -91,6 +93,14 @@ def test_other_shapes_and_types_are_refused(array, message, tmp_path):
     np.save(tmp_path / "v.npy", array)
     with pytest.raises(DataError, match=message):
         read_matrix(tmp_path / "v.npy")
+
+
+def test_packed_bits_are_refused_since_they_have_no_cosine(tmp_path):
+    np.save(tmp_path / "v.npy", np.packbits(np.eye(8, dtype=bool), axis=1))
+    with pytest.raises(DataError, match=r"v\.npy holds binary vectors"):
+        read_matrix(tmp_path / "v.npy")
+    with pytest.raises(DataError, match="the array holds binary vectors"):
+        unit_rows(np.load(tmp_path / "v.npy"), np.float32)
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.npz", "v.safetensors", "v.txt"])

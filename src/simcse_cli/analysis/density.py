@@ -12,7 +12,7 @@ from simcse_cli.analysis.overlap import summarize
 from simcse_cli.analysis.presentation import Analysis
 from simcse_cli.analysis.spaces import EmbeddingSpace, spaces_payload
 from simcse_cli.arrays import AnyFloats, Floats
-from simcse_cli.evaluation.alignment import rating_scale
+from simcse_cli.evaluation.alignment import rating_scale, scale_note
 from simcse_cli.evaluation.correlation import LEAST_COSINE_RANGE
 from simcse_cli.results import plots
 from simcse_cli.results.columns import columns
@@ -180,6 +180,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         group.n_pairs and not group.has_curve for groups in per_space for group in groups
     )
     notes = [NO_CURVE] if lacks_curve else []
+    scale = scale_note(data.pairs.gold)
     objects = []
     for groups in per_space:
         records = [group.summary() | {"density": group.density.tolist()} for group in groups]
@@ -203,7 +204,14 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         "the groups, the better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
         f"group. {' '.join([*notes, f'Data: {data.name}.'])}",
-        tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, notes)],
+        tables=[
+            Report(
+                f"Cosine similarity by gold rating on {data.name}",
+                shown,
+                rows,
+                [*notes, scale] if scale else notes,
+            )
+        ],
         payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,

@@ -16,6 +16,7 @@ from simcse_cli.evaluation.alignment import (
     is_positive,
     mean_cosine,
     rated_above,
+    scale_note,
     uniformity,
 )
 from simcse_cli.results import plots
@@ -123,6 +124,8 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         notes.append(
             f"No pair is rated above {threshold}, so there is no alignment, and no figure."
         )
+    if note := scale_note(data.pairs.gold):
+        notes.append(note)
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
         columns("label", *keys, label="model", score=score_label),

@@ -48,7 +48,7 @@ class GroupedTexts:
         cosines: ``(n,)`` cosine of each text with the centre of its group (the mean vector); NaN
             for a text in no group.
         ids: id of each text, if a column of ids was named.
-        labels: known class of each text, if a column of classes was named.
+        labels: known class of each text, None without one, if a column of classes was named.
     """
 
     texts: list[str]
@@ -57,7 +57,7 @@ class GroupedTexts:
     groups: Integers
     cosines: Floats
     ids: list[str] | None = None
-    labels: list[str] | None = None
+    labels: list[str | None] | None = None
 
     @property
     def n_groups(self) -> int:
@@ -258,7 +258,8 @@ def _read_and_group(
     given = given.of_texts(options.column, options.text, options.id_column, options.labels)
     extra_columns = [name for name in (options.id_column, options.labels) if name is not None]
     # A record is a text with its cells in the extra columns.
-    records = list(Table(source, Job.TEXTS, given).texts_with(*extra_columns))
+    table = Table(source, Job.TEXTS, given)
+    records = list(table.texts_with(*extra_columns))
     with_text = [index for index, (text, _) in enumerate(records) if text.strip()]
     _check_count(len(with_text), source, options, method)
     if len(with_text) < len(records):
@@ -266,18 +267,16 @@ def _read_and_group(
             f"{source}: left out, since without text: {len(records) - len(with_text):,} rows"
         )
 
-    # The cells of all rows, by column. Ids must be unique in rows without text, too.
-    cells: dict[str, list[str]] = {}
-    for position, name in enumerate(extra_columns):
-        cells[name] = [cell_text(row[position]) for _, row in records]
+    # The ids come first in the cells of a row, the label last. Ids must be unique in rows without
+    # text, too.
+    ids = None
     if options.id_column is not None:
-        ids_of_rows = cells[options.id_column]
+        ids_of_rows = [cell_text(row[0]) for _, row in records]
         require_unique(lambda: ids_of_rows, source, options.id_column)
-
-    def cells_of_texts(name: str | None) -> list[str] | None:
-        if name is None:
-            return None
-        return [cells[name][index] for index in with_text]
+        ids = [ids_of_rows[index] for index in with_text]
+    labels: list[str | None] | None = None
+    if options.labels is not None:
+        labels = [table.text_of(records[index][1][-1]).strip() or None for index in with_text]
 
     texts = [records[index][0] for index in with_text]
     rows = [index + 1 for index in with_text]
@@ -286,8 +285,6 @@ def _read_and_group(
         groups = assign(units, method, k=options.k, threshold=options.threshold, seed=options.seed)
         task.advance()
     cosines = cosines_to_centres(units, groups)
-    ids = cells_of_texts(options.id_column)
-    labels = cells_of_texts(options.labels)
     return GroupedTexts(texts, rows, units, groups, cosines, ids, labels)
 
 
@@ -322,9 +319,20 @@ def _analysis_of(
         "groups": rows,
     }
     if grouped.labels is not None:
-        scores = agreement(grouped.labels, grouped.groups, options.seed)
-        payload["agreement"] = scores
-        tables.append(_agreement_report(options.labels, grouped, scores))
+        labels = [label for label in grouped.labels if label is not None]
+        is_labelled = np.array([label is not None for label in grouped.labels])
+        payload["n_labelled"] = len(labels)
+        payload["agreement"] = None
+        counts = f"{len(labels):,} of {len(grouped.texts):,} texts have a label in {options.labels}"
+        if len(labels) < 2:
+            notes.append(f"no agreement, which needs 2 labels: {counts}")
+        else:
+            scores = agreement(labels, grouped.groups[is_labelled], options.seed)
+            payload["agreement"] = scores
+            report = _agreement_report(options.labels, len(set(labels)), grouped.n_groups, scores)
+            if len(labels) < len(grouped.texts):
+                report.notes.append(f"over the texts with a label: {counts}")
+            tables.append(report)
 
     # The group of every text, which only JSON and CSV hold.
     text_rows = list(_text_rows(grouped))
@@ -360,10 +368,9 @@ def _group_rows(
 
 
 def _agreement_report(
-    column: str | None, grouped: GroupedTexts, scores: dict[str, float]
+    column: str | None, n_labels: int, n_groups: int, scores: dict[str, float]
 ) -> Report:
-    n_labels = len(set(grouped.labels or ()))
-    title = f"Agreement with {column}: {n_labels} labels, {grouped.n_groups} groups"
+    title = f"Agreement with {column}: {n_labels} labels, {n_groups} groups"
     listed = columns(*scores, kind="score", v_measure_by_chance="by chance", ari="ARI")
     return Report(title, listed, [scores], ["ARI is 0 by chance"])
 

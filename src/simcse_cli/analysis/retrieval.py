@@ -61,6 +61,10 @@ from simcse_cli.settings.declare import refuse_unused
 
 EVALUATION_DEPTH = 100  # results of a query that are scored, if no larger rank is asked for
 _DEFAULT_MODEL = "minilm"
+_INDEX_ID_FIX = (
+    "name the table of the index too, which has the ids: --corpus FILE (and --id-column COLUMN "
+    "unless the column is called id or _id)"
+)
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,13 @@ def open_search(
     # Without --corpus, the sentences are those of the first index.
     if corpus is None:
         _, index = indexes[0]
-        corpus = NumberedTexts(index.sentences, index.ids, source=sources[0].path)
+        corpus = NumberedTexts(
+            index.sentences,
+            index.ids,
+            source=sources[0].path,
+            unused=index.unused,
+            id_fix=_INDEX_ID_FIX,
+        )
         tell_blank(corpus, progress)
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
@@ -253,7 +263,8 @@ def _require_same_rows(
             raise DataError(
                 f"{path} holds other sentences than {corpus_name}, so one file of judgements does "
                 "not score both",
-                hint="build it again from the same texts: `simcse encode FILE --index INDEX`",
+                hint="build it again from the same texts: `simcse encode FILE -o VECTORS.npy "
+                "--index INDEX --force`",
             )
 
 
@@ -363,11 +374,6 @@ def _build_index(
     if options.embeddings:
         path = options.embeddings[number]
         vectors: Array = read_matrix(path)
-        if vectors.dtype == np.uint8:
-            raise DataError(
-                f"{path} holds binary vectors, the signs of components, which have no cosine",
-                hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
-            )
         _check_origin(path, model, options, progress)
         _require_row_for_each(path, vectors, corpus)
     else:
@@ -381,6 +387,7 @@ def _build_index(
         factory=options.faiss_factory,
         info=model.facts(prompt),
         ids=corpus.given_ids,
+        unused=corpus.unused,
     )
 
 

@@ -112,11 +112,10 @@ def score_table(
     columns = [Column("model"), Column("n_queries", "queries", "count")]
     columns += [Column(f"hit_rate@{k}", f"hit@{k}", "score") for k in ranks]
     columns += [Column(f"recall@{k}", kind="score") for k in ranks]
-    columns += [
-        Column("mrr", f"MRR@{depth}", "score"),
-        Column(f"mrr@{last}", f"MRR@{last}", "score"),
-        Column(f"ndcg@{last}", f"nDCG@{last}", "score"),
-    ]
+    columns.append(Column("mrr", f"MRR@{depth}", "score"))
+    if last != depth:
+        columns.append(Column(f"mrr@{last}", f"MRR@{last}", "score"))
+    columns.append(Column(f"ndcg@{last}", f"nDCG@{last}", "score"))
     first_label = rows[0]["model"]
     first_system = groups.get(first_label) or first_label
     all_notes = [

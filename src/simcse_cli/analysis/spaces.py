@@ -16,6 +16,7 @@ from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import SCORED_PAIR, read_scored_pairs
 from simcse_cli.data.senteval import Split, StsSubset, read_sts_task
 from simcse_cli.errors import UsageError
+from simcse_cli.evaluation.alignment import rating_scale
 from simcse_cli.evaluation.correlation import correlate, cosine_rows
 from simcse_cli.evaluation.embedding_cache import Encode, memoize
 from simcse_cli.evaluation.eval_encoder import EvalEncoder, open_encoder
@@ -360,6 +361,7 @@ def spaces_payload(
         "analysis": analysis,
         "data": data.name,
         "n_pairs": data.pairs.n_pairs,
+        "rating_scale": rating_scale(data.pairs.gold),
         "models": models,
     }
     if groups:

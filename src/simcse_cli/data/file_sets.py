@@ -34,7 +34,7 @@ class FileSet:
     """One input of one or more files, in the order of their names.
 
     ``source`` is the input as the user named it; ``blank`` counts, by file, the empty texts that
-    were read.
+    were read. ``unused`` are the columns of the first file that hold no texts, once it was read.
     """
 
     source: str
@@ -42,6 +42,7 @@ class FileSet:
     given: Given = field(default_factory=Given, compare=False)
     text_per: TextPer = TextPer.LINE
     blank: Counter[str] = field(default_factory=Counter, compare=False)
+    unused: list[str] = field(default_factory=list, compare=False)
 
     @classmethod
     def find(
@@ -181,7 +182,10 @@ class FileSet:
 
     def _texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
         for file, skipped in self._files_from(start):
-            for text, cells in self._table(file).texts_with(*columns, start=skipped):
+            table = self._table(file)
+            if file == self.files[0]:
+                self.unused[:] = table.unused
+            for text, cells in table.texts_with(*columns, start=skipped):
                 self.blank[file] += not text.strip()
                 yield text, cells
 

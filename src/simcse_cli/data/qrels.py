@@ -48,10 +48,6 @@ _Judgement = tuple[int, list[str]]
 _HINT = "the layouts are described in docs/analysis.md, retrieval"
 _ROW_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _SHOWN_IDS = 3  # in a message
-_ID_HINT = (
-    "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or `query_id`)"
-    "{option}, else row numbers"
-)
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,8 @@ class NumberedTexts:
 
     If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
     has ``given_rows``. ``source`` is their place in messages, ``id_column`` the column of the
-    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids.
+    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids. ``id_fix``
+    says how the user gives ids to texts that are in no table.
     """
 
     sentences: Sequence[str]
@@ -69,6 +66,7 @@ class NumberedTexts:
     source: str = field(default="the queries", compare=False)
     id_column: str | None = field(default=None, compare=False)
     unused: Sequence[str] = field(default=(), compare=False)
+    id_fix: str | None = field(default=None, compare=False)
 
     @property
     def rows(self) -> Sequence[int]:
@@ -112,10 +110,6 @@ def read_texts(
     first = tables[0]
     name = first.name if len(tables) == 1 else files.source
     columns = first.reading.grid.names
-    unused: list[str] = []
-    if not first.is_text:
-        used = first.reading.grid.names_at(first.reading.places("text", "anchor"))
-        unused = [column for column in columns if column not in used]
 
     # A column with a usual name holds the ids only if every file has it.
     id_name = id_column
@@ -125,7 +119,7 @@ def read_texts(
     id_name = id_name or usual_column(columns, usual)
     if id_name is None or not (is_named or all(_has_column(table, id_name) for table in tables)):
         texts = chain.from_iterable(table.texts() for table in tables)
-        return NumberedTexts(PackedTexts.of(texts), source=name, unused=unused)
+        return NumberedTexts(PackedTexts.of(texts), source=name, unused=first.unused)
 
     ids = []
     sentences = []
@@ -259,13 +253,15 @@ def _by_id(
     relevant: dict[str, Relevance] = {identifier: {} for identifier in query_rows}
     judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
     documents = dict.fromkeys(cells[-2] for _, cells in judgements)
-    hint = _ID_HINT.format(option=f", or of {id_option}" if id_option else "")
-    _require_known(f"{path}: none of its queries", judged_queries, relevant, queries.source, hint)
+    query_hint = _id_hint(queries, id_option)
+    hint = _id_hint(corpus, id_option)
+    what = f"{path}: none of its queries"
+    _require_known(what, judged_queries, relevant, queries.source, query_hint)
     _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source, hint)
     for line_no, (query, *_, document, _) in judgements:
         # A row number above the last query is no error: it is left out below, as any query that is
         # not searched.
-        _require_row(f"{path}, line {line_no}: query", query, queries, hint)
+        _require_row(f"{path}, line {line_no}: query", query, queries, query_hint)
         _require_row(f"{path}, line {line_no}: document", document, corpus, hint, n_corpus)
     seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
@@ -313,7 +309,7 @@ def _positions(texts: NumberedTexts, id_option: str | None) -> dict[str, int]:
             raise DataError(
                 f"{texts.source}: rows {rows[0]:,} and {rows[1]:,} have the id {identifier!r}, "
                 "need ids that differ",
-                hint=hint,
+                hint=texts.id_fix or hint,
             )
     return positions
 
@@ -321,7 +317,10 @@ def _positions(texts: NumberedTexts, id_option: str | None) -> dict[str, int]:
 def _tell_row_numbers(
     queries: NumberedTexts, corpus: NumberedTexts, progress: Progress, id_option: str | None
 ) -> None:
-    """Tell the user which ids are row numbers; warn if a column that is not read may hold ids."""
+    """Tell the user which ids are row numbers; warn if a column that is not read may hold ids.
+
+    Raise DataError if it has a usual name: an index does not read a column of ids on its own.
+    """
     # Queries that are a sample of the corpus have its source, which is told once.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
         if texts.given_ids is not None:
@@ -329,10 +328,29 @@ def _tell_row_numbers(
         line = f"{source}: the ids of the judgements are taken for its row numbers, from 1"
         if texts.unused:
             columns = ", ".join(texts.unused)
+            name = usual_column(texts.unused)
+            if texts.id_fix and name:
+                raise DataError(
+                    f"{source} was made without the column {name} of its table, need the ids of "
+                    "the judgements",
+                    hint=f"{texts.id_fix}; or encode it again with --id-column {name} --force",
+                )
             fix = f"name it with {id_option} or call it id" if id_option else "call it id in row 1"
+            fix = texts.id_fix or fix
             progress.warn(f"{line}; if one of its columns has the ids ({columns}), {fix}")
         else:
             progress.info(line)
+
+
+def _id_hint(texts: NumberedTexts, id_option: str | None) -> str:
+    """Return where the ids of some texts come from."""
+    if texts.id_fix is not None:
+        return texts.id_fix
+    option = f", or of {id_option}" if id_option else ""
+    return (
+        "ids are those of a column `id` or `_id` (of queries also `qid`, `query-id` or "
+        f"`query_id`){option}, else row numbers"
+    )
 
 
 def _require_known(

@@ -104,6 +104,15 @@ class Table:
         return self.reading.is_text
 
     @property
+    def unused(self) -> list[str]:
+        """The names of the columns of a table that hold no texts."""
+        if self.is_text:
+            return []
+        reading = self.reading
+        used = reading.grid.names_at(reading.places("text", "anchor"))
+        return [name for name in reading.grid.names if name not in used]
+
+    @property
     def is_filled(self) -> bool:
         """Tell whether a template makes each text of several columns."""
         return self._given.template is not None

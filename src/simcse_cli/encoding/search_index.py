@@ -311,10 +311,12 @@ class SearchIndex:
         searcher: ExactSearcher | FaissSearcher,
         info: Mapping[str, str],
         ids: Sequence[str] | None = None,
+        unused: Sequence[str] = (),
     ) -> None:
         self.sentences = sentences
         self.info = dict(info)
         self.ids = ids
+        self.unused = unused
         self._searcher = searcher
 
     @property
@@ -336,12 +338,14 @@ class SearchIndex:
         factory: str = DEFAULT_FACTORY,
         info: Mapping[str, str] | None = None,
         ids: Sequence[str] | None = None,
+        unused: Sequence[str] = (),
     ) -> Self:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         Memory-mapped vectors stay on disk. A zero row has cosine 0 with everything. ``factory`` is
         a FAISS factory string; exact search ignores it. ``info`` records the origin of the vectors
-        (``model``, ``digest``, ``pooler``). ``ids`` name the sentences.
+        (``model``, ``digest``, ``pooler``). ``ids`` name the sentences; ``unused`` are the columns
+        of their table that hold no texts, if none of them is read for ids.
         """
         if not len(sentences):
             raise DataError("an index of no sentences, need at least one")
@@ -358,7 +362,7 @@ class SearchIndex:
             searcher = ExactSearcher(vectors, are_units=False)  # scales them when it reads them
         else:
             searcher = ExactSearcher(unit_rows(vectors, np.float32))
-        return cls(sentences, searcher, info or {}, ids)
+        return cls(sentences, searcher, info or {}, ids, unused)
 
     def search(self, queries: AnyFloats, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest sentences per query, best first.
@@ -389,6 +393,9 @@ class SearchIndex:
         if self.ids is not None:
             ids = PackedTexts.of(self.ids)
             tensors |= {"id": ids.content, "id_ends": ids.ends}
+        if self.unused:
+            unused = PackedTexts.of(self.unused)
+            tensors |= {"unused": unused.content, "unused_ends": unused.ends}
         # Commands have checked that they may write the files, so only a caller in Python can get an
         # error about a file that exists.
         # An ExitStack closes in reverse order, so the first file, the index itself, appears last.
@@ -425,12 +432,15 @@ class SearchIndex:
             del info["sha256"]  # the rest is the record that ``save`` was given
             sentences = PackedTexts(tensors["text"], tensors["text_ends"])
             ids = PackedTexts(tensors["id"], tensors["id_ends"]) if "id" in tensors else None
+            unused: Sequence[str] = ()  # also in an index of an earlier version
+            if "unused" in tensors:
+                unused = PackedTexts(tensors["unused"], tensors["unused_ends"])
             searcher = _open_searcher(files, tensors)
             if searcher.shape[0] != len(sentences) or not sentences:
                 raise ValueError(f"{searcher.shape[0]:,} vectors for {len(sentences):,} sentences")
             if ids is not None and len(ids) != len(sentences):
                 raise ValueError(f"{len(ids):,} ids for {len(sentences):,} sentences")
-        return cls(sentences, searcher, info, ids)
+        return cls(sentences, searcher, info, ids, unused)
 
 
 def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Array]]:

@@ -296,9 +296,12 @@ class VectorWriter:
         """Write the index of the output, and return its checksum."""
         model = self.encode.model
         ids = None
+        unused = self.files.unused
         if self.options.id_column is not None:
             ids = list(map(cell_text, self._ids(output, part=None) or ()))
-        search_index = SearchIndex.build(rows, texts, info=model.facts(model.prompt), ids=ids)
+            unused = []
+        info = model.facts(model.prompt)
+        search_index = SearchIndex.build(rows, texts, info=info, ids=ids, unused=unused)
         return search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:

@@ -53,10 +53,20 @@ def rating_scale(gold: AnyFloats) -> tuple[float, float]:
 
 
 def rated_above(gold: AnyFloats) -> str:
-    """Return the rating above which pairs are positive: "4", or "80% of the scale"."""
-    if rating_scale(gold) == (0.0, 5.0):
-        return "4"
-    return f"{POSITIVE_SHARE:.0%} of the scale"
+    """Return the rating above which pairs are positive, such as "4"."""
+    low, high = rating_scale(gold)
+    return f"{low + POSITIVE_SHARE * (high - low):g}"
+
+
+def scale_note(gold: AnyFloats) -> str | None:
+    """Return the scale that ratings are taken for; None for that of STS with a positive pair."""
+    low, high = rating_scale(gold)
+    if (low, high) == (0.0, 5.0) and is_positive(gold).any():
+        return None
+    return (
+        f"ratings are taken for a scale from {low:g} to {high:g}: pairs rated above "
+        f"{rated_above(gold)} are positive; if it is another scale, convert it to 0 to 5"
+    )
 
 
 def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) -> float:

@@ -28,7 +28,7 @@ from simcse_cli.files.inputs import require_file
 from simcse_cli.files.output import require_writable
 from simcse_cli.files.streams import iter_lines
 from simcse_cli.postprocess.registry import FitRecord, FittedPostProcessor, create, load, save
-from simcse_cli.progress import Progress
+from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Postprocess
 from simcse_cli.settings.config import DATA_VARIABLE
 from simcse_cli.settings.declare import refuse_unused
@@ -83,7 +83,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     present: list[str] = []
     missing: list[str] = []
     for part, patterns in _NLI_FILES.items():
-        pairs = _nli_part(patterns, folders)
+        pairs = _nli_part(patterns, folders, progress)
         if pairs:
             present.append(part)
         else:
@@ -102,22 +102,37 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
     return examples
 
 
-def file_examples(path: Path | str) -> list[Example]:
-    """Return the pairs of a table with two columns of texts, otherwise its single texts."""
+def file_examples(path: Path | str, progress: Progress = SILENT) -> list[Example]:
+    """Return the pairs of a table with two columns of texts, otherwise its single texts.
+
+    Those with an empty text are left out, and the user is told how many.
+    """
     table = Table(path, Job.LINT)
     if table.reading.has("anchor"):
         rows = table.rows("anchor", "positive")
         examples: list[Example] = [tuple(map(table.text_of, cells)) for _, cells in rows]
     elif table.reading.has("text"):
-        examples = [(text,) for text in table.texts() if text.strip()]
+        examples = [(text,) for text in table.texts()]
     else:
         # Job.LINT accepts unclear columns. With Job.TEXTS, the table raises an error that shows the
         # choices, unless it is empty.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
+    examples = _without_empty(examples, path, progress)
     if not examples:
         raise DataError(f"{path} holds no sentence", hint=_FILE_HINT)
     return examples
+
+
+def _without_empty(
+    examples: Sequence[Example], path: Path | str, progress: Progress
+) -> list[Example]:
+    """Return the examples without an empty text, and tell the user how many are left out."""
+    kept = [example for example in examples if all(map(str.strip, example))]
+    if n_empty := len(examples) - len(kept):
+        rows = "row" if n_empty == 1 else "rows"
+        progress.info(f"{path}: left out {n_empty:,} {rows} with an empty text")
+    return kept
 
 
 def sample_examples(
@@ -133,7 +148,9 @@ def sample_examples(
     return [examples[row] for row in np.sort(rows)]
 
 
-def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]:
+def _nli_part(
+    patterns: Sequence[str], folders: Sequence[Path], progress: Progress
+) -> list[Example]:
     """Return the pairs of the first file that exists; an empty list if no file does.
 
     ``patterns`` are the possible names of the file. A name with ``{}`` stands for two files, 1 and
@@ -147,7 +164,7 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
                 continue
             # A name without {} is a single file with both sides.
             if left == right:
-                return file_examples(left)
+                return file_examples(left, progress)
             firsts = list(iter_lines(left))
             seconds = list(iter_lines(right))
             if len(firsts) != len(seconds):
@@ -155,7 +172,7 @@ def _nli_part(patterns: Sequence[str], folders: Sequence[Path]) -> list[Example]
                     f"{left} has {len(firsts):,} lines, {right} has {len(seconds):,}; both "
                     "need the same number"
                 )
-            return list(zip(firsts, seconds, strict=True))
+            return _without_empty(list(zip(firsts, seconds, strict=True)), left, progress)
     return []
 
 
@@ -257,7 +274,7 @@ def with_postprocess(
             raise UsageError(f"nli needs --data-dir (or {DATA_VARIABLE})", option="--fit")
         examples = nli_examples(data_dir, progress)
     else:
-        examples = file_examples(plan.source)
+        examples = file_examples(plan.source, progress)
 
     # Fit on the examples, and keep the result where the user wants it.
     fitted = fit_postprocessor(encoder, plan, examples, progress)

@@ -17,6 +17,7 @@ from simcse_cli.files.digests import sha256_file
 from simcse_cli.files.inputs import require_file
 from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.streams import iter_lines
+from simcse_cli.postprocess.unit_rows import refuse_binary
 from simcse_cli.progress import SILENT, Progress
 
 _FORMATS_HINT = (
@@ -25,7 +26,8 @@ _FORMATS_HINT = (
 )
 _BLOCK = 16_384
 _HOW_TO_LIST = (
-    "write the sentences to encode with: simcse eval sts --data-dir DIR --write-sentences FILE"
+    "encode every text that is compared or that --fit FILE holds; those of the STS tasks are "
+    "written by: simcse eval sts --data-dir DIR --write-sentences FILE"
 )
 
 
@@ -45,6 +47,7 @@ def read_matrix(path: Path | str) -> Array:
             "numbers",
             hint=_FORMATS_HINT,
         )
+    refuse_binary(matrix, str(path))
     # A damaged file may hold only zeros. A file larger than the memory can be read only in blocks.
     with np.errstate(invalid="ignore"):  # NaN is found later, where its sentence is known
         starts = range(0, len(matrix), _BLOCK)

@@ -13,6 +13,15 @@ _BLOCK_ROWS = 16_384
 _Float = TypeVar("_Float", np.float32, np.float64)
 
 
+def refuse_binary(vectors: AnyFloats, place: str) -> None:
+    """Raise DataError for bytes of eight signs each, as `simcse encode --dtype binary` writes."""
+    if vectors.dtype == np.uint8:
+        raise DataError(
+            f"{place} holds binary vectors, the signs of components, which have no cosine",
+            hint="encode with --dtype float32 or int8, or compare by Hamming distance in FAISS",
+        )
+
+
 def unit_rows(
     vectors: AnyFloats,
     dtype: type[_Float],
@@ -28,6 +37,7 @@ def unit_rows(
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")
+    refuse_binary(vectors, "the array")
     units = np.empty(vectors.shape, dtype=dtype)
     limits = np.finfo(dtype)
     smallest = np.sqrt(limits.tiny / limits.eps)  # the least norm whose square keeps its digits

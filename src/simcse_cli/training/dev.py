@@ -37,7 +37,7 @@ from simcse_cli.data.senteval import (
 )
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import ConfigError, DataError, TrainingError
-from simcse_cli.evaluation.alignment import alignment, is_positive, uniformity
+from simcse_cli.evaluation.alignment import alignment, is_positive, scale_note, uniformity
 from simcse_cli.evaluation.bootstrap import (
     PairedSample,
     PairedTest,
@@ -384,6 +384,8 @@ def build_dev_set(
         _, options_for_pairs = given_tables(config, progress)
         # ``--keep-label`` is for training rows alone: dev pairs have no labels.
         pairs = read_scored_pairs(config.dev_file, replace(options_for_pairs, keep_labels=()))
+        if note := scale_note(pairs.gold):
+            progress.info(f"alignment on {config.dev_file}: {note}")
         # A stream or a data set of the Hub is no file, so its pairs are digested.
         if Path(config.dev_file).is_file():
             digest = sha256_file(config.dev_file)
@@ -437,6 +439,8 @@ def _build_held_out(
         left, right, scores = zip(*rows, strict=True)
         pairs = StsSubset(list(left), list(right), np.array(scores, dtype=np.float64))
         name = f"{len(rows)} held-out pairs"
+        if note := scale_note(pairs.gold):
+            progress.info(f"alignment on {name}: {note}")
         facts |= {"dev_file": name, DEV_PAIRS: {name: digest_of_pairs(pairs.pairs)}}
         return DevPairs(pairs, config.dev_metric), facts
     if issubclass(objective, MaskedLm):
