@@ -181,10 +181,12 @@ class Objective(nn.Module, ABC):
     options: ObjectiveOptions
 
     def __init_subclass__(cls) -> None:
-        """Add the ``defaults`` of the base, of which a class names only those that it changes."""
+        """Add the ``defaults`` of the bases; a class names only those that it changes."""
         super().__init_subclass__()
-        if "defaults" in vars(cls):
-            cls.defaults = {**super(cls, cls).defaults, **cls.defaults}
+        merged: dict[str, Any] = {}
+        for base in reversed(cls.__mro__):
+            merged |= vars(base).get("defaults", {})
+        cls.defaults = merged
 
     def __init__(self, encoder: SentenceEncoder, options: ObjectiveOptions | None = None) -> None:
         super().__init__()

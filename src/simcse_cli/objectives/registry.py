@@ -207,7 +207,7 @@ def objective_defaults(name: str) -> Mapping[str, Any]:
     By declaring an option again, a class may also change the default of a setting that it reads.
     """
     cls = find_objective(name)
-    packaged = next(base for base in cls.__mro__ if base.__module__.startswith(_PACKAGE))
+    packaged: Any = next(base for base in cls.__mro__ if base.__module__.startswith(_PACKAGE))
     again = {key: value for key, value in _shared_options(cls).items() if value is not None}
     own = {key: value for key, value in cls.defaults.items() if packaged.defaults.get(key) != value}
     return {**packaged.defaults, **again, **own}
