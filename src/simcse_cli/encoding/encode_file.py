@@ -324,8 +324,8 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
     if n_empty := counts["left_out"]:
-        rows = "row" if n_empty == 1 else "rows"
-        progress.info(f"left out {n_empty:,} {rows} of {source} with an empty text")
+        noun = "row" if n_empty == 1 else "rows"
+        progress.info(f"left out {n_empty:,} {noun} of {source} with an empty text")
 
 
 def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:
