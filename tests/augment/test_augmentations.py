@@ -8,6 +8,7 @@ from simcse_cli.augment.augmentations import (
     UNIT_OPERATORS,
     check_rate,
     make_augmenter,
+    needs_model,
     parse_augmentation,
     parse_steps,
     sentence_key,
@@ -211,7 +212,7 @@ def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) 
 
 
 @pytest.mark.parametrize(
-    ("method", "model", "needs_model"),
+    ("method", "model", "needed"),
     [
         ("crop:0.1+delete", None, False),
         ("crop+mlm", None, True),
@@ -220,10 +221,10 @@ def test_parse_steps_names_what_is_wrong(options: AugmentOptions, message: str) 
         ("shuffle", "tiny", True),
     ],
 )
-def test_options_tell_whether_a_model_is_needed(
-    method: str, model: str | None, needs_model: bool
+def test_the_steps_tell_whether_a_model_is_needed(
+    method: str, model: str | None, needed: bool
 ) -> None:
-    assert AugmentOptions(method=method, model=model).needs_model is needs_model
+    assert needs_model(AugmentOptions(method=method, model=model)) is needed
 
 
 def test_combination_applies_its_steps_in_turn_with_randomness_of_their_own() -> None:

@@ -78,8 +78,8 @@ def test_a_finished_file_is_read_in_blocks(tmp_path, ending, kind, monkeypatch):
     monkeypatch.setattr(formats, "CHUNK_ROWS", 8)
     path, has_texts = tmp_path / f"v{ending}", ending in (".parquet", ".jsonl")
     write(encode, SENTENCES, path, window=8, kind=kind)
-    shape = (57, stored_width(kind, 10))
-    blocks = list(read_blocks(path, STORED[kind], shape))
+    side = {"dtype": kind, "n_rows": 57, "dim": 10}
+    blocks = list(read_blocks(path, side))
     rows = np.concatenate([rows for rows, _, _ in blocks])
     np.testing.assert_array_equal(rows, quantize(encode(SENTENCES), kind), strict=True)
     np.testing.assert_array_equal(read(path).astype(rows.dtype), rows)
@@ -87,14 +87,14 @@ def test_a_finished_file_is_read_in_blocks(tmp_path, ending, kind, monkeypatch):
     assert [text for _, texts, _ in blocks for text in texts or ()] == SENTENCES * has_texts
     found = "holds 57 rows, its side file says 1,058" if has_texts else "does not hold 1,058 x "
     with pytest.raises(DataError, match=found):
-        list(read_blocks(path, STORED[kind], (1058, shape[1])))
+        list(read_blocks(path, side | {"n_rows": 1058}))
     if ending == ".npy":
-        assert path.stat().st_size == 256 + 57 * shape[1] * STORED[kind].itemsize
+        assert path.stat().st_size == 256 + 57 * stored_width(kind, 10) * STORED[kind].itemsize
 
 
 def test_a_json_line_keeps_letters_and_digits():
     row = np.array([0.1, -2], np.float32)
-    assert json_line("ü", row, {"id": 3}) == '{"id": 3, "text": "ü", "vector": [0.1,-2.0]}\n'
+    assert json_line("ü", row, id=3) == '{"id": 3, "text": "ü", "vector": [0.1,-2.0]}\n'
 
 
 @pytest.mark.parametrize("texts", [None, ["a", "ü"]])

@@ -99,10 +99,7 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
         DuplicateKind.NEAR: NearFinder(0.8),
         DuplicateKind.MEANING: MeaningFinder(units, 0.85),
     }
-    found = {
-        number: (kind, match)
-        for number, kind, match in find_duplicates(range(len(texts)), texts, finders)
-    }
+    found = dict(find_duplicates(range(len(texts)), texts, finders))
     assert {kind for kind, _ in expected.values()} == set(DuplicateKind)
     assert found.keys() == expected.keys()
     for number, (kind, match) in expected.items():
@@ -116,7 +113,7 @@ def test_texts_that_are_known_are_kept_and_found():
     texts = ["a b", "A B", "new", "a-b"]
     finders = {DuplicateKind.EXACT: ExactFinder()}
     found = list(find_duplicates([0, 1, 2, 3], texts, finders, n_known=2))
-    assert [(number, match.kept_number) for number, _, match in found] == [(3, 1)]
+    assert [(number, match.kept_number) for number, (_, match) in found] == [(3, 1)]
 
 
 def test_kinds_are_read_in_their_order():

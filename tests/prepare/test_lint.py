@@ -5,7 +5,7 @@ import pytest
 
 from simcse_cli.data.given import Given
 from simcse_cli.data.jobs import Job
-from simcse_cli.data.table import Table
+from simcse_cli.data.table import RowPosition, Table
 from simcse_cli.errors import DataError
 from simcse_cli.prepare.lint import (
     Check,
@@ -205,7 +205,7 @@ def test_guess_language_goes_by_most_letters():
 
 
 def rows_of(path, columns=None):
-    return list(training_rows(Table(path, Job.LINT, Given(columns or {}))))
+    return list(training_rows(Table(path, Job.LINT, Given(columns or {})), RowPosition()))
 
 
 def test_training_rows_takes_the_columns_there_are(tmp_path):

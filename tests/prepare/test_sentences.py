@@ -1,6 +1,7 @@
 import pytest
 
 from simcse_cli.data.file_sets import FileSet
+from simcse_cli.data.table import RowPosition
 from simcse_cli.prepare.sentences import sentence_rows, split_sentences
 
 
@@ -8,8 +9,10 @@ def test_sentence_rows_reads_sources_in_order(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.jsonl").write_text('{"text": "three. Four."}\n')
     sources = [FileSet.find(str(tmp_path / name)) for name in ("a.txt", "b.jsonl")]
-    assert list(sentence_rows(sources)) == [("one",), ("two",), ("three. Four.",)]
-    assert list(sentence_rows(sources, split=True))[2:] == [("three.",), ("Four.",)]
+    whole = sentence_rows(sources, split=False, position=RowPosition())
+    assert list(whole) == [("one",), ("two",), ("three. Four.",)]
+    split = sentence_rows(sources, split=True, position=RowPosition())
+    assert list(split)[2:] == [("three.",), ("Four.",)]
 
 
 @pytest.mark.parametrize(

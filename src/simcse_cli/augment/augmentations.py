@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from simcse_cli.augment import operators
 from simcse_cli.augment.negation import negate
 from simcse_cli.augment.options import AugmentOptions
-from simcse_cli.augment.own import OwnOperator, names_rate, parse_own
+from simcse_cli.augment.own import OwnOperator, names_rate, parse_own, parse_rate
 from simcse_cli.augment.synonyms import replace_with_synonyms
 from simcse_cli.augment.wordnet import WordNet, find_wordnet
 from simcse_cli.augment.words import join_units, split_units, split_words
@@ -88,13 +88,14 @@ def check_rate(method: Augmentation, rate: float | None) -> float | None:
 
 
 def check_unit(method: Augmentation, unit: TextUnit) -> None:
-    if unit is TextUnit.CHAR and method in ON_CHARACTERS:
+    if unit is not TextUnit.CHAR or method in UNIT_OPERATORS:
+        return
+    if method in ON_CHARACTERS:
         raise ConfigError(
             f"{method} works on characters in any case, found unit char", hint="leave --unit out"
         )
-    if unit is TextUnit.CHAR and method not in UNIT_OPERATORS:
-        hint = f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
-        raise ConfigError(f"{method} works on whole words, found unit char", hint=hint)
+    hint = f"use --unit word, or one of: {', '.join(sorted(UNIT_OPERATORS))}"
+    raise ConfigError(f"{method} works on whole words, found unit char", hint=hint)
 
 
 def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
@@ -105,12 +106,7 @@ def parse_augmentation(text: str) -> tuple[Augmentation, float | None]:
         all_methods = f"choose one of: {', '.join(Augmentation)}, or FILE.py:FUNCTION"
         hint = did_you_mean(name, Augmentation, all_methods)
         raise ConfigError(f"unknown augmentation {name!r}", hint=hint) from None
-    try:
-        rate = float(number) if number else None
-    except ValueError:
-        raise ConfigError(
-            f"augmentation {text!r}: {number!r} is no number", hint=f"write {method}:0.1"
-        ) from None
+    rate = parse_rate(number, text, method) if number else None
     return method, check_rate(method, rate)
 
 
@@ -170,6 +166,12 @@ def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
         f"{text}: only mlm and shuffle take a model, and synonym and eda a WordNet folder",
         hint=f"write {without_resource}",
     )
+
+
+def needs_model(options: AugmentOptions) -> bool:
+    """Tell whether a step fills in words by a model, or shuffles the sub-words of one."""
+    steps = parse_steps(options)
+    return any(step.method == Augmentation.MLM or step.model is not None for step in steps)
 
 
 class TextAugmenter(Protocol):
@@ -242,26 +244,6 @@ ON_TOKENS = {Augmentation.SHUFFLE: TokenShuffle, Augmentation.REPEAT: TokenRepea
 """The methods that training applies to sub-word ids."""
 
 
-def _mask_span_text(text: str, rng: random.Random, *, rate: float) -> str:
-    return operators.mask_span(text, int(rate), rng)
-
-
-def _prefix_text(text: str, rng: random.Random, *, rate: float) -> str:
-    return operators.crop_prefix_chars(text, rate)
-
-
-def _negated_text(text: str, rng: random.Random) -> str:
-    return negate(text)
-
-
-_TEXT_OPERATORS: dict[Augmentation, Callable[..., str]] = {
-    Augmentation.MASK_SPAN: _mask_span_text,
-    Augmentation.CROP_PREFIX_CHARS: _prefix_text,
-    Augmentation.NEGATE: _negated_text,
-}
-"""The methods on a whole text that need no resource."""
-
-
 def make_augmenter(
     method: Augmentation,
     rate: float | None = None,
@@ -283,8 +265,8 @@ def make_augmenter(
     if method in UNIT_OPERATORS:
         operator = partial(UNIT_OPERATORS[method], **settings)
         return Augmenter(partial(_on_units, operator=operator, unit=unit))
-    if method in _TEXT_OPERATORS:
-        return Augmenter(partial(_TEXT_OPERATORS[method], **settings))
+    if method in (*ON_CHARACTERS, Augmentation.NEGATE):
+        return Augmenter(partial(_on_text, method=method, **settings))
 
     # Refuse the two methods that need more; those that are left need WordNet.
     if method is Augmentation.REPEAT:
@@ -321,6 +303,15 @@ def _on_units(
     if not units:
         return text
     return join_units(operator(units, rng=rng), unit)
+
+
+def _on_text(text: str, rng: random.Random, *, method: Augmentation, rate: float = 0.0) -> str:
+    """Apply a method that takes a whole text; ``negate`` takes no rate."""
+    if method is Augmentation.MASK_SPAN:
+        return operators.mask_span(text, int(rate), rng)
+    if method is Augmentation.CROP_PREFIX_CHARS:
+        return operators.crop_prefix_chars(text, rate)
+    return negate(text)
 
 
 def _synonym_text(

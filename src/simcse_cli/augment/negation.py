@@ -1,6 +1,7 @@
 """Negate an English sentence by a few rules and word lists, without a parser."""
 
 import re
+from itertools import pairwise
 
 from simcse_cli.augment.words import (
     BE_AND_HAVE,
@@ -61,33 +62,32 @@ def negate(text: str) -> str:
     """
     words = split_words(text)
     parts = [split_punctuation(word.replace("’", "'")) for word in words]
-    bare_words = [part[1].lower() for part in parts]
+    cores = [core for _, core, _ in parts]
+    bare_words = list(map(str.lower, cores))
+
+    def sentence_with(place: int, changed: str) -> str:
+        """Return the sentence with another word at a place, between the same punctuation."""
+        before, _, after = parts[place]
+        words[place] = before + changed + after
+        return " ".join(filter(None, words))
 
     # Remove the first "not" or "n't", if there is one.
     for place, word in enumerate(bare_words):
         if word == "not" or word in _WITHOUT_NOT:
-            before, core, after = parts[place]
-            words[place] = before + match_case(core, _WITHOUT_NOT.get(word, "")) + after
-            return " ".join(filter(None, words))
+            return sentence_with(place, match_case(cores[place], _WITHOUT_NOT.get(word, "")))
 
     # Otherwise negate the first auxiliary. Before a determiner, "have" is a full verb: has a cat.
-    for place, word in enumerate(bare_words):
-        before, core, after = parts[place]
-        following = bare_words[place + 1] if place + 1 < len(bare_words) else ""
+    for place, (word, following) in enumerate(pairwise([*bare_words, ""])):
         if word in _NEGATIONS_OF_HAVE and following in DETERMINERS:
-            words[place] = before + _NEGATIONS_OF_HAVE[word] + after
-            return " ".join(words)
+            return sentence_with(place, _NEGATIONS_OF_HAVE[word])
         if word in _AUXILIARIES or _SHORT_AUXILIARY.fullmatch(word):
-            words[place] = f"{before}{core} not{after}"
-            return " ".join(words)
+            return sentence_with(place, f"{cores[place]} not")
 
     # Without an auxiliary, a listed verb behind the first word gets a form of "do" with "not".
-    for place in range(1, len(bare_words)):
-        changed = _negated_verb(bare_words[place], bare_words[place - 1])
+    for place, (previous, word) in enumerate(pairwise(bare_words), start=1):
+        changed = _negated_verb(word, previous)
         if changed is not None:
-            before, _, after = parts[place]
-            words[place] = before + changed + after
-            return " ".join(words)
+            return sentence_with(place, changed)
     return " ".join(("Not", *words))
 
 

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from simcse_cli.settings.choices import Augmentation, Sides, TextUnit
+from simcse_cli.settings.choices import Sides, TextUnit
 from simcse_cli.settings.config import DEVICE_FORM, DEVICE_HELP, REVISION_HELP, pinned
 from simcse_cli.settings.declare import setting
 from simcse_cli.settings.tables import TableOptions
@@ -67,15 +67,3 @@ class AugmentOptions(TableOptions):
     @property
     def pinned_model(self) -> str | None:
         return None if self.model is None else pinned(self.model, self.revision)
-
-    @property
-    def needs_model(self) -> bool:
-        """Tell whether a model may be needed: by ``--model``, ``mlm`` or a step with a resource."""
-        if self.model is not None:
-            return True
-        # A step is METHOD:RATE:RESOURCE, or FILE.py:FUNCTION:RATE, which names no resource.
-        for part in self.method.lower().split("+"):
-            name, _, settings = part.strip().partition(":")
-            if name.rstrip() == Augmentation.MLM or (":" in settings and not name.endswith(".py")):
-                return True
-        return False

@@ -66,6 +66,16 @@ def names_rate(step: str) -> bool:
     return bool(in_file["rate"])
 
 
+def parse_rate(number: str, step: str, name: str) -> float:
+    """Return the rate of a step, which stands behind the name of its method or function."""
+    try:
+        return float(number)
+    except ValueError:
+        raise ConfigError(
+            f"{_PLACE} {step!r}: {number!r} is no number", hint=f"write {name}:0.1"
+        ) from None
+
+
 def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
     """Return the name and rate of a step that is a user's function; None for all other steps.
 
@@ -80,12 +90,8 @@ def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
         if source.lower() in list(Augmentation) or source not in entry_point_names(_ENTRY_POINTS):
             return None
     function = find_function(source)  # a wrong name is an error now, before the work begins
-    try:
-        rate = float(number) if number else rate
-    except ValueError:
-        raise ConfigError(
-            f"{_PLACE} {text!r}: {number!r} is no number", hint=f"write {source}:0.1"
-        ) from None
+    if number:
+        rate = parse_rate(number, text, source)
     require_arguments(
         function,
         ["text", "rng"] if rate is None else ["text", "rng", "rate"],

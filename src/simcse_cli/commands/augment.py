@@ -35,15 +35,13 @@ def augment_command(
             "give a file with -o, or --preview N to only look", param_hint="--output"
         )
     from simcse_cli.augment.augment_file import augment_file
+    from simcse_cli.augment.augmentations import needs_model, word_augmenter
 
     console = get_console()
-    if options.needs_model:
+    make_augmenter: Any = word_augmenter
+    if needs_model(options):
         from simcse_cli.augment.language_model import model_augmenter
 
-        make_augmenter: Any = partial(model_augmenter, progress=console)
-    else:
-        from simcse_cli.augment.augmentations import word_augmenter
-
-        make_augmenter = word_augmenter
+        make_augmenter = partial(model_augmenter, progress=console)
     show = partial(console.show_diffs, to_stderr=str(options.output) == STDIO)
     augment_file(source, options, make_augmenter, show=show, progress=console)

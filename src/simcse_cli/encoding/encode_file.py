@@ -1,11 +1,12 @@
 """Encode an input into a file, shards or a folder, here or on Ray, or write cosines of pairs."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 from torch import distributed
 
 from simcse_cli.data.file_sets import FileSet
@@ -13,7 +14,7 @@ from simcse_cli.data.formats import source_name
 from simcse_cli.data.given import Given, parse_columns
 from simcse_cli.data.pair_files import PAIR, iter_pairs
 from simcse_cli.data.text import clean_text
-from simcse_cli.data.writers import Cells, open_rows, row_output
+from simcse_cli.data.writers import open_rows, row_output
 from simcse_cli.encoding import parts
 from simcse_cli.encoding.formats import VectorFile, check_ids_of_parquet, vector_file
 from simcse_cli.encoding.job import EncodeJob, InsideTask
@@ -25,7 +26,7 @@ from simcse_cli.encoding.parts import ALONE, Outputs, ProcessGroup
 from simcse_cli.encoding.ray_engine import encode_on_ray
 from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output, index_files
-from simcse_cli.encoding.sinks import PairsSink, StdoutSink
+from simcse_cli.encoding.sinks import StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
 from simcse_cli.encoding.vector_writer import (
     VectorWriter,
@@ -37,6 +38,7 @@ from simcse_cli.files.inputs import STDIO, Inputs, is_remote, is_stream
 from simcse_cli.files.locks import sole_writer
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.machine import processes
+from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Engine
 
@@ -108,7 +110,7 @@ def encode_file(
     else:
         writer = _encode_one(files, inputs, sentences, Path(output), options, progress)
         index = writer.options.index  # an update keeps the index of the earlier output in step
-        is_like_input = not writer.keeps_gone
+        is_like_input = writer.earlier is None or not writer.earlier.keeps_gone
 
     # Empty texts in an input are easily overlooked, so the user is told their number.
     if n_blank := files.blank.total():
@@ -306,29 +308,24 @@ def _write_cosines(source: str, output: Path, options: EncodeOptions, progress: 
         if not first_pairs:
             raise DataError(f"{source_name(source)} has no rows")
         encode = TextEncoder(options, progress)
-
-        # The encoder takes single texts, of which the sink makes pairs again. ``write`` puts the id
-        # of a pair, which waits in ``ids``, before the pair.
-        ids = deque[str]()
-
-        def texts() -> Iterator[str]:
-            for left, right, *row_id in chain(first_pairs, pairs):
-                ids.extend(map(clean_text, row_id))
-                yield clean_text(left)
-                yield clean_text(right)
-
-        with open_rows(table, columns) as write_row:
-
-            def write(row: Cells) -> None:
-                write_row((ids.popleft(), *row) if ids else row)
-
-            EncodeJob(texts(), encode).run(PairsSink(write), progress)
+        with open_rows(table, columns) as write, progress.task("encoding") as task:
+            for window in parts.windows(chain(first_pairs, pairs), parts.WINDOW):
+                # A row has two texts and, if there is a column of ids, an id.
+                rows = [tuple(map(clean_text, row)) for row in window]
+                texts = list(chain.from_iterable(row[:2] for row in rows))
+                inner = InsideTask(task)
+                units = unit_rows(encode(texts, progress=inner), np.float32)
+                cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
+                for (left, right, *row_id), cosine in zip(rows, cosines, strict=True):
+                    write((*row_id, left, right, round(float(cosine), 6)))
+                # Texts that the encoder has not reported itself count now.
+                task.advance(len(texts) - inner.n_done)
     encode.model.warn_unread(progress)
     if str(output) != STDIO:
         progress.info(f"wrote {output}")
     if n_empty := counts["left_out"]:
-        rows = "row" if n_empty == 1 else "rows"
-        progress.info(f"left out {n_empty:,} {rows} of {source} with an empty text")
+        noun = "row" if n_empty == 1 else "rows"
+        progress.info(f"left out {n_empty:,} {noun} of {source} with an empty text")
 
 
 def _given_pairs(options: EncodeOptions, progress: Progress) -> Given:

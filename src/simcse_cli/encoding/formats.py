@@ -133,13 +133,13 @@ def finish_file(
     return target
 
 
-def json_line(text: str, row: Array, name: dict[str, Any] | None = None) -> str:
-    """Return one JSON Lines record; ``name`` is ``{"id": ...}``, or nothing if the row has no id.
+def json_line(text: str, row: Array, **name: Any) -> str:
+    """Return one JSON Lines record; ``name`` is the ``id`` of the row, if it has one.
 
     Components of float32 are written with enough digits to be read back exactly.
     """
     values = ",".join(str(value) for value in row)
-    head = json.dumps({**(name or {}), "text": text}, ensure_ascii=False, default=str)
+    head = json.dumps({**name, "text": text}, ensure_ascii=False, default=str)
     # The closing brace of ``head`` is left out.
     return f'{head[:-1]}, "vector": [{values}]}}\n'
 
@@ -180,7 +180,7 @@ def _write_lines(
     rows = chain.from_iterable(blocks)
     with target.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as lines:
         for text, row, id_entry in zip(texts, rows, id_entries, strict=True):
-            lines.write(json_line(text, row, id_entry))
+            lines.write(json_line(text, row, **id_entry))
 
 
 def _write_parquet(
@@ -277,11 +277,12 @@ def layout_of(side: Mapping[str, Any]) -> tuple[_Dtype, _Shape]:
     return STORED[kind], (side["n_rows"], stored_width(kind, side["dim"]))
 
 
-def read_blocks(path: Path, dtype: _Dtype, shape: _Shape) -> Iterator[Block]:
-    """Yield blocks of rows, texts and ids of a finished file.
+def read_blocks(path: Path, side: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield blocks of rows, texts and ids of a finished file, given with its side file's content.
 
     Texts or ids that the file does not hold are None.
     """
+    dtype, shape = layout_of(side)
     form = vector_file(path)
     n_rows = 0
     with foreign_format(path, "a file of vectors written by `simcse encode`"):

@@ -82,10 +82,9 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Remove all files; unless ``force``, refuse to remove rows or texts without a journal."""
-        if not self.exists():
-            for path in (self.rows, self.texts):
-                check_output(path, force=force)
+        """Remove files of rows and texts that have no journal; refuse to unless ``force``."""
+        for path in (self.rows, self.texts):
+            check_output(path, force=force)
         self.remove()
 
     def open(self) -> None:

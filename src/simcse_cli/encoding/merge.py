@@ -107,7 +107,7 @@ def _copy_rows(pieces: Pieces, raw: Path, of_all: formats.RowDigest, task: Progr
         stream.write(b"\0" * formats.HEADER_BYTES)
         for path, side in pieces.items():
             digest = formats.RowDigest()
-            for rows, texts, ids in formats.read_blocks(path, *formats.layout_of(side)):
+            for rows, texts, ids in formats.read_blocks(path, side):
                 stream.write(np.ascontiguousarray(rows).data)
                 has_ids = has_ids or ids is not None
                 task.advance(len(rows))
@@ -127,13 +127,13 @@ def _names(pieces: Pieces) -> Iterator[NamedRow]:
 
 def _blocks(pieces: Pieces) -> Iterator[formats.Block]:
     for path, side in pieces.items():
-        yield from formats.read_blocks(path, *formats.layout_of(side))
+        yield from formats.read_blocks(path, side)
 
 
 def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
     folder = output.parent if source is None else Path(source)
-    command = f"simcse encode INPUT -o {output if source is None else folder}"
+    target = output if source is None else folder
     name_pattern = rf"part{_NUMBERS}\.parquet"
     if source is None:
         name_pattern = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
@@ -154,7 +154,8 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
     if not files_by_total:
         what = f"shard of {output.name}" if source is None else "parts"
         raise DataError(
-            f"{folder} holds no {what}", hint=f"write them first: {command} --shard 1/4"
+            f"{folder} holds no {what}",
+            hint=f"write them first: simcse encode INPUT -o {target} --shard 1/4",
         )
     if len(files_by_total) > 1:
         totals = " and ".join(map(str, sorted(files_by_total)))
@@ -168,7 +169,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         shown = ", ".join(map(str, missing[:10]))
         if len(missing) > 10:
             shown += ", ..."
-        again = _command_of(next(iter(files.values())), output if source is None else folder)
+        again = _command_of(next(iter(files.values())), target)
         if source is None:
             again += f" --shard {missing[0]}/{total}"
         raise DataError(

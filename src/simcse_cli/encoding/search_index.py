@@ -159,6 +159,8 @@ class _UnitBlocks:
 class ExactSearcher:
     """Compare every query with every vector, in blocks; the ranking is exact."""
 
+    compresses = False
+
     def __init__(self, vectors: AnyFloats, *, are_units: bool = True) -> None:
         self._units = _UnitBlocks(vectors, are_units=are_units)
 
@@ -322,7 +324,7 @@ class SearchIndex:
     @property
     def compresses(self) -> bool:
         """Tell whether the index is one of FAISS that compresses its vectors."""
-        return isinstance(self._searcher, FaissSearcher) and self._searcher.compresses
+        return self._searcher.compresses
 
     def require_made_by(self, encoder: ReadyEncoder, place: Path | str = "the index") -> None:
         """Raise DataError if another encoder made the vectors; an index without a record passes."""

@@ -1,4 +1,4 @@
-"""Where vectors go, window by window: into a file, to standard output, or into cosines of pairs.
+"""Where vectors go, window by window: into a file or to standard output.
 
 A vector file takes any number of rows in constant memory, and a killed run can continue. The
 vectors of a window are appended to a partial file beside the output. Once they are on disk, a
@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from simcse_cli.arrays import Array, Floats32
-from simcse_cli.data.writers import Cells
 from simcse_cli.encoding import formats, parts
 from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
@@ -32,7 +31,6 @@ from simcse_cli.files.atomic import (
 )
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.system import sync
-from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import VectorType
 
@@ -69,11 +67,18 @@ class Sink(Protocol):
         """Complete the output and return its number of rows."""
 
 
-class _PlainSink:
-    """A sink that keeps nothing of an interrupted job."""
+class StdoutSink:
+    """Pass each text and its vector to ``write`` as a line of JSON Lines.
 
+    Nothing is kept of an interrupted job.
+    """
+
+    window = 256
     group = ALONE
-    n_rows = 0
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self.n_rows = 0
 
     @contextmanager
     def open(self, settings: Mapping[str, Any], progress: Progress) -> Iterator[None]:
@@ -82,37 +87,13 @@ class _PlainSink:
     def needs(self, texts: Sequence[str]) -> bool:
         return True
 
-    def finish(self) -> int:
-        return self.n_rows
-
-
-class StdoutSink(_PlainSink):
-    """Pass each text and its vector to ``write`` as a line of JSON Lines."""
-
-    window = 256
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-
     def append(self, texts: Sequence[str], vectors: Floats32) -> None:
         for text, row in zip(texts, vectors, strict=True):
             self._write(formats.json_line(text, row))
         self.n_rows += len(texts)
 
-
-class PairsSink(_PlainSink):
-    """Pass rows of two texts and their cosine to ``write``; texts 2i and 2i + 1 are a pair."""
-
-    def __init__(self, write: Callable[[Cells], object]) -> None:
-        self._write = write
-        self.window = 2 * parts.WINDOW
-
-    def append(self, texts: Sequence[str], vectors: Floats32) -> None:
-        units = unit_rows(vectors, np.float32)
-        cosines = np.einsum("ij,ij->i", units[::2], units[1::2])
-        for left, right, cosine in zip(texts[::2], texts[1::2], cosines, strict=True):
-            self._write((left, right, round(float(cosine), 6)))
-        self.n_rows += len(cosines)
+    def finish(self) -> int:
+        return self.n_rows
 
 
 @dataclass
@@ -188,7 +169,7 @@ class VectorSink:
         elif self.resume:
             journal.resume(progress)
         elif self.force:
-            journal.drop(force=True)
+            journal.remove()
         else:
             raise left_unfinished(journal.rows)
 

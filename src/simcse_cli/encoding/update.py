@@ -22,7 +22,7 @@ from simcse_cli.encoding.row_names import NamedRow, names_file, read_names, text
 from simcse_cli.encoding.search_index import SearchIndex
 from simcse_cli.errors import DataError, OutputError
 from simcse_cli.files.inputs import read_json
-from simcse_cli.files.output import compared_keys, other_value
+from simcse_cli.files.output import differences, other_value
 from simcse_cli.files.schema import checked
 
 FACTS = {"format", "version", "model", "input", "files", "n_rows", "dim", "index", "rows"}
@@ -36,7 +36,10 @@ _AGAIN = "encode all rows again with --force, without --update"
 
 
 def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of an output's side file; raise OutputError if its settings differ."""
+    """Return the content of an output's side file; raise OutputError if its settings differ.
+
+    Settings about the input may differ.
+    """
     path = side_file(output)
     side = read_json(path) if path.is_file() else None
     if not isinstance(side, dict) or "model_digest" not in side:
@@ -47,31 +50,20 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"{_AGAIN}, with --id-column",
         )
 
-    _require_same_settings(output, side, settings)
+    # Of the settings that simcse 1.0.0 did not record, those that the side file lacks are ignored.
+    ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
+    for key, recorded, current in differences(side, settings):
+        if key not in ignored:
+            other = other_value(key, recorded, current)
+            if key == "model_digest":
+                other = "another model"
+            raise OutputError(
+                f"{output} was written with {other}",
+                hint=f"repeat the options of the first time, or {_AGAIN}",
+            )
     for key in ("n_rows", "dim"):  # raise DataError unless they are whole numbers
         checked(side.get(key), int, f"{path}: {key}", hint=formats.DAMAGED)
     return side
-
-
-def _require_same_settings(
-    output: Path, side: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
-    """Raise OutputError if model or settings differ, apart from settings about the input.
-
-    ``side`` is the content of the side file, with the settings that the output was written with.
-    """
-    # Of the settings that simcse 1.0.0 did not record, those that the side file lacks are ignored.
-    ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
-    for key in compared_keys(side, settings):
-        recorded = side.get(key)
-        current = settings.get(key)
-        if key in ignored or recorded == current:
-            continue
-        other = "another model" if key == "model_digest" else other_value(key, recorded, current)
-        raise OutputError(
-            f"{output} was written with {other}",
-            hint=f"repeat the options of the first time, or {_AGAIN}",
-        )
 
 
 @dataclass(frozen=True)
@@ -155,13 +147,18 @@ class Update:
         return cls(output, side, texts, ids, digests, sources, fresh, counts, drops_gone)
 
     @property
+    def keeps_gone(self) -> bool:
+        """Tell whether the output keeps rows that are gone from the input."""
+        return self.counts["gone"] > 0 and not self.drops_gone
+
+    @property
     def changes_nothing(self) -> bool:
         return np.array_equal(self.sources, np.arange(self.side["n_rows"]))
 
     def summary(self) -> str:
         told = {name: f"{n_rows:,} {name}" for name, n_rows in self.counts.items()}
         if self.counts["gone"]:
-            told["gone"] += " (dropped)" if self.drops_gone else " (kept)"
+            told["gone"] += " (kept)" if self.keeps_gone else " (dropped)"
         return f"{self.output}: {', '.join(told.values())}"
 
     def join(self, encoded: Array, folder: Path) -> Path:
@@ -174,7 +171,7 @@ class Update:
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], encoded.shape[1])
         with old_file.open("xb") as stream:
-            for rows, _, _ in formats.read_blocks(self.output, encoded.dtype, shape):
+            for rows, _, _ in formats.read_blocks(self.output, self.side):
                 stream.write(np.ascontiguousarray(rows).data)
         old: Array = encoded[:0]
         if shape[0]:  # a file without rows cannot be mapped
@@ -263,7 +260,7 @@ def _named_texts(
     # Formats without texts have ids and digests of texts in a file beside them.
     ids_file = names_file(output)
     stored_names = None if ids_file is None else read_names(ids_file)
-    for rows, stored_texts, ids in formats.read_blocks(output, *formats.layout_of(side)):
+    for rows, stored_texts, ids in formats.read_blocks(output, side):
         digest.add(rows, stored_texts)
         texts = stored_texts or [""] * len(rows)
         # Both calls of zip end where the ids end.

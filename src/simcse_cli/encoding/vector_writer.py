@@ -39,7 +39,7 @@ from simcse_cli.errors import DataError, OutputError, UsageError
 from simcse_cli.files.atomic import EXISTS_HINT, check_output
 from simcse_cli.files.digests import OLDER_DIGEST, is_older_digest
 from simcse_cli.files.inputs import Inputs, read_json, require_file
-from simcse_cli.files.output import Output, compared_keys, other_value
+from simcse_cli.files.output import Output, differences, other_value
 from simcse_cli.progress import SILENT, Progress
 from simcse_cli.settings.choices import Precision
 from simcse_cli.version import __version__
@@ -123,7 +123,6 @@ class VectorWriter:
         self.kind = options.dtype
         self.encode = TextEncoder(options, progress)
         self.earlier: Update | None = None  # the plan, if this is an update
-        self.keeps_gone = False  # whether an update keeps rows that the input lacks
         # Whether the index may be replaced. `_sink` decides this before any vectors are written,
         # since their journal would make any index replaceable.
         self._replaces_index = False
@@ -181,12 +180,11 @@ class VectorWriter:
         # The side file records the input, so it is also written for another input with equal rows.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
-        self.keeps_gone = update.counts["gone"] > 0 and not options.drop_gone
+        self.earlier = update
         if update.changes_nothing and is_same_input and is_index_in_step:
             return int(side["n_rows"])
         if vector_file(output.path) is VectorFile.PARQUET:
             check_ids_of_parquet(update.ids)
-        self.earlier = update
         texts = [update.texts[row] for row in update.fresh]
         return self._run(self._sink(output, part=None, group=ALONE), texts, len(texts), progress)
 
@@ -345,14 +343,13 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     if side.get("precision") == Precision.AUTO:
         not_comparable.add("precision")
     # Compare all of ``facts``, and the settings in the side file: its entries outside FACTS.
-    settings = [key for key in side if key not in FACTS]
-    for key in compared_keys(settings, facts):
-        value = facts.get(key)
-        if key == "model_digest" and is_older_digest(side.get(key), str(value)):
+    recorded = {key: side[key] for key in side if key in facts or key not in FACTS}
+    for key, before, value in differences(recorded, facts):
+        if key == "model_digest" and is_older_digest(before, str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
-        if key in not_comparable or side.get(key) == value:
+        if key in not_comparable:
             continue
-        what = other_value(key, side.get(key), value)
+        what = other_value(key, before, value)
         if key == "input_sha256":
             what = f"another input: {side.get('input')} has changed, or this is another file"
         raise OutputError(f"{output} exists already and has {what}", hint=EXISTS_HINT)

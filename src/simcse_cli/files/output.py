@@ -211,15 +211,18 @@ def left_unfinished(place: Path, what: str = "run") -> OutputError:
     )
 
 
-def compared_keys(before: Iterable[str], current: Iterable[str]) -> list[str]:
-    """Return the keys of an earlier command's settings and of this one's, in the order of checking.
+def differences(
+    before: Mapping[str, Any], current: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each setting in which an earlier command and this one differ, with both values.
 
-    Keys that only the earlier command has come first. The digest of the model comes last, since a
-    difference in another setting explains more.
+    Settings that only the earlier command has come first. The digest of the model comes last, since
+    a difference in another setting explains more.
     """
-    current = list(current)
     only_before = [key for key in before if key not in current]
-    return sorted([*only_before, *current], key=lambda key: key == "model_digest")
+    for key in sorted([*only_before, *current], key=lambda key: key == "model_digest"):
+        if before.get(key) != current.get(key):
+            yield key, before.get(key), current.get(key)
 
 
 def other_value(key: str, before: object, current: object) -> str:
@@ -236,15 +239,12 @@ def require_same_settings(
 
     ``what``, such as "the unfinished file", names the work of that command in the message.
     """
-    for key in compared_keys(before, current):
-        value = current.get(key)
-        if key == "model_digest" and is_older_digest(before.get(key), str(value)):
+    for key, recorded, value in differences(before, current):
+        if key == "model_digest" and is_older_digest(recorded, str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")
-        if before.get(key) == value:
-            continue
-        difference = f"has {other_value(key, before.get(key), value)}"
+        difference = f"has {other_value(key, recorded, value)}"
         if key == "inputs" and value is not None:
-            recorded_inputs = before.get(key, [])
+            recorded_inputs = recorded or []
             changed = [entry["path"] for entry in value if entry not in recorded_inputs]
             difference = f"read other inputs; changed since: {', '.join(changed) or 'their number'}"
         raise DataError(

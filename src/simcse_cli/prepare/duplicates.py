@@ -30,6 +30,7 @@ from simcse_cli.prepare.finders import (
     find_duplicates,
 )
 from simcse_cli.prepare.options import DuplicateOptions
+from simcse_cli.prepare.rows import chosen
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import DuplicateKind, KeepDuplicate
 from simcse_cli.settings.config import ModelOptions, pinned
@@ -118,9 +119,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
     n_known = sum(number < n_older for number in filled)  # how many are older texts
     order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
-    found: dict[int, FoundText] = {}
-    for number, kind, match in find_duplicates(order, texts, finders, n_known):
-        found[number] = kind, match
+    found = dict(find_duplicates(order, texts, finders, n_known))
 
     result = _Result(older, new, found)
     rows = result.pairs(form) if options.keep is None else result.kept(table, form)
@@ -296,8 +295,8 @@ def _write(
 ) -> None:
     """Write the rows, and a manifest with the settings and the counts."""
     inputs = [source] if options.against is None else [source, options.against]
-    recorded = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
-    settings: dict[str, Any] = {name: getattr(options, name) for name in recorded}
+    names = ("column", "id_column", "kind", "threshold", "near_threshold", "keep")
+    settings = chosen(options, *names)
     if options.text is not None:
         settings["text"] = options.text
     settings["model"] = pinned(options.model, options.revision)

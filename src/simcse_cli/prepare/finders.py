@@ -196,8 +196,8 @@ def find_duplicates(
     texts: Sequence[str],
     finders: dict[DuplicateKind, Finder],
     n_known: int = 0,
-) -> Iterator[tuple[int, DuplicateKind, Match]]:
-    """Yield the number of each duplicate, its kind, and the kept text that it repeats.
+) -> Iterator[tuple[int, FoundText]]:
+    """Yield the number of each duplicate, and what it repeats.
 
     Args:
         order: the numbers of the texts to compare; a text can only repeat an earlier one.
@@ -212,7 +212,7 @@ def find_duplicates(
         for place, number in enumerate(block, start=first):
             duplicate = None if place < n_known else _first_match(number, finders)
             if duplicate is not None:
-                yield number, *duplicate
+                yield number, duplicate
                 continue
             for finder in finders.values():
                 finder.add(number)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcse_cli.data.formats import InputPath, cells_in_text
 from simcse_cli.data.given import Given, parse_columns
@@ -101,10 +101,6 @@ class Check(StrEnum):
     )
 
 
-Place = tuple[int, str | None]
-"""The number of a row in its file, from 1, and the name of the file."""
-
-
 @dataclass(frozen=True)
 class Finding:
     """The number and share of the rows that a check found, and an example.
@@ -120,17 +116,25 @@ class Finding:
     file: str | None = None
 
 
+class _CheckedRow(NamedTuple):
+    """A row with its place: its number over all files, its number in its file, and the file."""
+
+    number: int
+    number_in_file: int
+    file: str | None
+    texts: Row
+
+
 class _Tally:
-    """Counts rows by what they hold, and keeps the number, place and text of the first one."""
+    """Counts rows by what they hold, and keeps the first row of each kind."""
 
     def __init__(self) -> None:
         self.n_rows: Counter[Any] = Counter()
-        self.first: dict[Any, tuple[int, Place, str]] = {}
+        self.first: dict[Any, _CheckedRow] = {}
 
-    def add(self, what: Hashable, number: int, place: Place, row: Row) -> None:
+    def add(self, what: Hashable, row: _CheckedRow) -> None:
         self.n_rows[what] += 1
-        if what not in self.first:
-            self.first[what] = (number, place, _example(row))
+        self.first.setdefault(what, row)
 
 
 class Linter:
@@ -159,7 +163,7 @@ class Linter:
         self._seen: set[int] = set()
         self._exchanged: set[int] = set()
         self._texts: set[int] = set()
-        self._pending: list[tuple[int, Place, Row]] = []  # rows whose tokens are not yet counted
+        self._pending: list[_CheckedRow] = []  # rows whose tokens are not yet counted
         self.files: list[Table] = []
         # What separates cells in the lines of a text file, or None if the lines have no cells.
         self._separator: str | None = None
@@ -178,28 +182,30 @@ class Linter:
             self.check(row)
             yield row
 
-    def check(self, row: Row) -> None:
+    def check(self, texts: Row) -> None:
         """Note the faults of a row; whether it is truncated is checked later, in batches."""
         self.n_rows += 1
-        languages = frozenset(filter(None, map(guess_language, row)))
+        position = self._position or RowPosition(self.n_rows)
+        row = _CheckedRow(self.n_rows, position.row, position.file, texts)
+        languages = frozenset(filter(None, map(guess_language, texts)))
         if languages:
-            self._spoken.add(languages, self.n_rows, self._place(), row)
+            self._spoken.add(languages, row)
 
         # A fault that several texts of a row have counts once.
         row_faults = set[Check]()
-        for text in row:
+        for text in texts:
             row_faults |= _faults_of(text)
         for check in row_faults:
-            self._note(check, row)
-        if self._separator is not None and self._separator in row[0]:
-            self._note(Check.CELLS_AS_TEXT, row)
-        if len(row) > 1:
+            self._found.add(check, row)
+        if self._separator is not None and self._separator in texts[0]:
+            self._found.add(Check.CELLS_AS_TEXT, row)
+        if len(texts) > 1:
             self._check_pair(row)
         elif self.files:
             # Only `prepare lint` opens tables; other commands do not remember single texts.
             self._check_repeated(row)
         if self.count_tokens is not None:
-            self._pending.append((self.n_rows, self._place(), row))
+            self._pending.append(row)
             if len(self._pending) == _TOKEN_BATCH:
                 self._count_pending()
 
@@ -212,16 +218,13 @@ class Linter:
             n_rows = self._found.n_rows[check]
             if not n_rows:
                 continue
-            _, (first_row, file), example = self._found.first[check]
+            first = self._found.first[check]
+            example = _example(first.texts)
             share = n_rows / self.n_rows
-            findings.append(Finding(check, n_rows, share, first_row, example, file))
+            findings.append(
+                Finding(check, n_rows, share, first.number_in_file, example, first.file)
+            )
         return findings
-
-    def _place(self) -> Place:
-        """Return the place of the row that was read last."""
-        if self._position is None:
-            return self.n_rows, None
-        return self._position.row, self._position.file
 
     def _find_mix(self) -> None:
         """Note the rows with a language other than the most frequent one."""
@@ -239,34 +242,31 @@ class Linter:
             first = min(self._spoken.first[spoken] for spoken in others)
             self._found.first[Check.LANGUAGE_MIX] = first
 
-    def _note(self, check: Check, row: Row) -> None:
-        """Count a row that a check has found; it is the row that was read last."""
-        self._found.add(check, self.n_rows, self._place(), row)
-
-    def _check_repeated(self, row: Row) -> None:
-        digest = digest_keys([match_key(row[0])])
+    def _check_repeated(self, row: _CheckedRow) -> None:
+        digest = digest_keys([match_key(row.texts[0])])
         if digest in self._seen:
-            self._note(Check.REPEATED_TEXT, row)
+            self._found.add(Check.REPEATED_TEXT, row)
         self._seen.add(digest)
 
-    def _check_pair(self, row: Row) -> None:
+    def _check_pair(self, row: _CheckedRow) -> None:
         """Note the texts that a row repeats, within the row or from earlier rows."""
-        keys = [match_key(text) for text in row]
+        note = self._found.add
+        keys = list(map(match_key, row.texts))
         if keys[0] == keys[1]:
-            self._note(Check.ANCHOR_IS_POSITIVE, row)
-        if len(row) > 2 and keys[1] == keys[2]:
-            self._note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
+            note(Check.ANCHOR_IS_POSITIVE, row)
+        if len(keys) > 2 and keys[1] == keys[2]:
+            note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
         # Rows are compared by match keys. A shared text must be exactly equal, as it must be for
         # training to mask it.
         digest = digest_keys(keys)
-        text_digests = {digest_keys([text]) for text in row}
+        text_digests = {digest_keys([text]) for text in row.texts}
         if digest in self._seen:
-            self._note(Check.DUPLICATE_PAIR, row)
+            note(Check.DUPLICATE_PAIR, row)
         elif digest in self._exchanged:
-            self._note(Check.SWAPPED_COLUMNS, row)
+            note(Check.SWAPPED_COLUMNS, row)
         if not text_digests.isdisjoint(self._texts):
-            self._note(Check.SHARED_TEXT, row)
+            note(Check.SHARED_TEXT, row)
         self._texts |= text_digests
         self._seen.add(digest)
         # A later row may be this row with anchor and positive exchanged, or positive and negative.
@@ -280,12 +280,12 @@ class Linter:
         self._pending = []
         if not rows or self.count_tokens is None:
             return
-        texts = list(chain.from_iterable(row for _, _, row in rows))
+        texts = list(chain.from_iterable(row.texts for row in rows))
         lengths = iter(self.count_tokens(texts))
-        for number, place, row in rows:
-            row_lengths = islice(lengths, len(row))
+        for row in rows:
+            row_lengths = islice(lengths, len(row.texts))
             if max(row_lengths) > self.max_length:
-                self._found.add(Check.TRUNCATED, number, place, row)
+                self._found.add(Check.TRUNCATED, row)
 
 
 def _faults_of(text: str) -> set[Check]:
@@ -373,14 +373,13 @@ def lint_files(
     return linter
 
 
-def training_rows(table: Table, position: RowPosition | None = None) -> Iterator[Row]:
+def training_rows(table: Table, position: RowPosition) -> Iterator[Row]:
     """Yield the rows that training would read.
 
     A row with lists of texts in its cells gives all rows that training makes of it. From a table
     without lists, the rows that training would skip for their label come as well. Columns that no
     job recognises are taken as they are. ``position`` follows the rows of the table.
     """
-    position = position or RowPosition()
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
     is_recognised = not {*POSITIONAL, "text", SET}.isdisjoint(roles)

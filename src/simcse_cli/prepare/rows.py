@@ -18,6 +18,7 @@ from simcse_cli.prepare.lint import CountTokens, Finding, Linter, faults, list_f
 from simcse_cli.prepare.options import RowOptions
 from simcse_cli.progress import Progress
 from simcse_cli.settings.choices import Dedup
+from simcse_cli.settings.tables import TableOptions
 
 _MANIFEST_SETTINGS = (
     "min_words",
@@ -172,7 +173,7 @@ class RowWriter:
         yield from sample
 
 
-def chosen(options: RowOptions, *names: str) -> dict[str, Any]:
+def chosen(options: TableOptions, *names: str) -> dict[str, Any]:
     """Return the settings with these names, for a manifest."""
     return {name: getattr(options, name) for name in names}
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 
 from simcse_cli.data.file_sets import FileSet
@@ -41,8 +40,10 @@ _BRACKETS = {"「": "」", "『": "』", "（": "）", "(": ")", "“": "”"}
 
 def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: RowWriter) -> None:
     given = Given.of(options, progress=writer.progress).of_texts(options.column, options.text)
-    find = partial(FileSet.find, output=str(options.output), text_per=options.text_per)
-    sources = [find(source, given) for source in inputs]
+    output = str(options.output)
+    sources = [
+        FileSet.find(source, given, output=output, text_per=options.text_per) for source in inputs
+    ]
     files = list(chain.from_iterable(source.files for source in sources))
     position = RowPosition()
     rows = sentence_rows(sources, split=options.split_sentences, position=position)
@@ -53,13 +54,12 @@ def prepare_sentences(inputs: Sequence[str], options: SentenceOptions, writer: R
 
 
 def sentence_rows(
-    sources: Iterable[FileSet], *, split: bool = False, position: RowPosition | None = None
+    sources: Iterable[FileSet], *, split: bool, position: RowPosition
 ) -> Iterator[Row]:
     """Yield a row for each text of the sources, or with ``split`` for each sentence.
 
     ``position`` follows the texts of each file.
     """
-    position = position or RowPosition()
     for source in sources:
         for file in source.files:
             position.open(source_name(file))
