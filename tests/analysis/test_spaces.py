@@ -292,7 +292,7 @@ def test_the_seeds_of_a_setting_get_mean_and_deviation_of_their_numbers():
     ]
     values = ((1.0, 0.5), (3.0, None), (2.0, 0.5), (5.0, 0.5))
     payload = spaces_payload("spectrum", spaces, [{"x": x, "score": score} for x, score in values])
-    assert list(payload) == ["analysis", "data", "n_pairs", "models", "seeds"]
+    assert list(payload) == ["analysis", "data", "n_pairs", "rating_scale", "models", "seeds"]
     assert (payload["analysis"], payload["data"], payload["n_pairs"]) == ("spectrum", "some", 3)
     facts = {
         "model": "models/q/seed-1",
