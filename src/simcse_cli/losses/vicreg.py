@@ -47,10 +47,8 @@ def vicreg(
     """
     view_a, view_b = checked_views(view_a, view_b)
     with no_autocast(view_a.device):
-        variances = variance_loss(view_a) + variance_loss(view_b)
-        covariances = covariance_loss(view_a) + covariance_loss(view_b)
         return {
             "invariance": invariance_weight * functional.mse_loss(view_a, view_b),
-            "variance": variance_weight * variances / 2,
-            "covariance": covariance_weight * covariances,
+            "variance": variance_weight * (variance_loss(view_a) + variance_loss(view_b)) / 2,
+            "covariance": covariance_weight * (covariance_loss(view_a) + covariance_loss(view_b)),
         }
