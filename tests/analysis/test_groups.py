@@ -159,7 +159,7 @@ def test_texts_without_a_label_are_no_class_of_their_own(group, tickets):
     assert found["agreement"]["ari"] == found["agreement"]["v_measure"] == 1
     assert [row["label"] for row in found["texts"]][-4:] == ["animals", None, None, None]
     shown = group("--k", "2", "--labels", "topic").stdout
-    assert "over the texts with a label: 10 of 13 texts have a label in topic" in shown
+    assert "10 of 13 texts have a label in topic; the others are left out" in shown
 
 
 def test_one_label_has_no_agreement(group, tickets):

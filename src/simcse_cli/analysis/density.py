@@ -180,7 +180,9 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         group.n_pairs and not group.has_curve for groups in per_space for group in groups
     )
     notes = [NO_CURVE] if lacks_curve else []
-    scale = scale_note(data.pairs.gold)
+    table_notes = list(notes)
+    if scale := scale_note(data.pairs.gold):
+        table_notes.append(scale)
     objects = []
     for groups in per_space:
         records = [group.summary() | {"density": group.density.tolist()} for group in groups]
@@ -205,12 +207,7 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
         f"group. {' '.join([*notes, f'Data: {data.name}.'])}",
         tables=[
-            Report(
-                f"Cosine similarity by gold rating on {data.name}",
-                shown,
-                rows,
-                [*notes, scale] if scale else notes,
-            )
+            Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, table_notes)
         ],
         payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),

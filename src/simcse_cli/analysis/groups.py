@@ -331,7 +331,7 @@ def _analysis_of(
             payload["agreement"] = scores
             report = _agreement_report(options.labels, len(set(labels)), grouped.n_groups, scores)
             if len(labels) < len(grouped.texts):
-                report.notes.append(f"over the texts with a label: {counts}")
+                report.notes.append(f"{counts}; the others are left out")
             tables.append(report)
 
     # The group of every text, which only JSON and CSV hold.

@@ -65,7 +65,7 @@ def scale_note(gold: AnyFloats) -> str | None:
         return None
     return (
         f"ratings are taken for a scale from {low:g} to {high:g}: pairs rated above "
-        f"{rated_above(gold)} are positive; if it is another scale, convert it to 0 to 5"
+        f"{rated_above(gold)} are positive; if theirs is another scale, convert them to 0 to 5"
     )
 
 
