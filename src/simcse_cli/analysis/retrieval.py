@@ -472,7 +472,7 @@ def _tell_prompt(
 def _load_index(
     path: Path, model: str | None, label: str, options: LoadOptions, progress: Progress
 ) -> tuple[NamedEncoder, search_index.SearchIndex]:
-    """Return the encoder of queries for a saved index, and the index.
+    """Load a saved index, and return the encoder for its queries, and the index.
 
     The model is loaded with the settings that the index records for its vectors.
     """

@@ -246,19 +246,19 @@ def _scores(
 def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) -> float | None:
     """Return the average of a run, or the mean over its seeds, from the entries of a comparison.
 
-    ``folders`` are those of the run or its seeds. The means of the baseline, and of results under
-    other evaluation settings, are passed over.
+    ``folders`` are those of the run, or of all its seeds.
     """
     runs = [entry for entry in entries if entry["source"] in folders]
-    own = runs[0]
     labels = {run["label"] for run in runs}
-    # Only means have members. Those of the mean of the seeds include this run, and are all among
-    # the runs of ``folders``.
+    # The rest are other seeds, or results under other evaluation settings.
+    first = shown = runs[0]
+    # Only means have members. The mean over the seeds has the first run, which a mean under other
+    # settings lacks, and no other system, which a mean of the baseline has.
     for entry in entries:
-        if own["label"] in entry["members"] and labels.issuperset(entry["members"]):
-            own = entry
+        if first["label"] in entry["members"] and labels.issuperset(entry["members"]):
+            shown = entry
             break
-    average: float | None = own["scores"].get(AVERAGE)
+    average: float | None = shown["scores"].get(AVERAGE)
     return average
 
 

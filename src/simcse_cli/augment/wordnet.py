@@ -137,14 +137,15 @@ class WordNet:
     def _read_synsets(self, lemma: str, pos: Pos) -> tuple[tuple[str, ...], ...]:
         """Return the synsets of a base form, most frequent sense first, each as its words.
 
-        Words are written as in the database, with spaces for underscores; ``lemma`` itself is among
-        them. ``synsets("car", Pos.NOUN)[0]`` is car, auto, automobile, machine, motorcar.
+        Words are written as in the database, with spaces instead of underscores; ``lemma`` is one
+        of them. The first synset of the noun "car" is car, auto, automobile, machine, motorcar.
         """
         entry = self._index[pos].get(lemma.replace(" ", "_"))
         if entry is None:
             return ()
         with self._refuse_damaged_files():
-            # The second field is synset_cnt; the last synset_cnt fields are offsets.
+            # The lemma is not in the entry: its second field is synset_cnt, and its last synset_cnt
+            # fields are offsets.
             fields = entry.split()
             n_synsets = int(fields[1])
             offsets = map(int, fields[-n_synsets:])
@@ -174,7 +175,7 @@ class WordNet:
 
     @functools.cached_property
     def _index(self) -> dict[Pos, dict[str, str]]:
-        """The lines of the index files without the lemma, by part of speech and lemma."""
+        """The line of each lemma in the index file of its part of speech, without the lemma."""
         entries: dict[Pos, dict[str, str]] = {}
         for pos, ending in _FILE_ENDING.items():
             entries[pos] = {}

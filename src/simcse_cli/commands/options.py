@@ -108,10 +108,13 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _dataclass_in(annotation: Any) -> type | None:
-    """Return the dataclass that a type is, or that it names in ``Annotated``, if there is one."""
-    for kind in (annotation, *get_args(annotation)):
-        if isinstance(kind, type) and is_dataclass(kind):
-            return kind
+    """Return the dataclass of an annotation, or None.
+
+    The annotation is the dataclass itself, or ``Annotated[dict[str, Any], DATACLASS]``.
+    """
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and is_dataclass(candidate):
+            return candidate
     return None
 
 

@@ -268,8 +268,9 @@ def _record(value: Any, place: str) -> dict[str, Any]:
         raise DataError(what, hint=_JSON_HINT)
     if not _are_nested(value.values()):
         return value
-    # Each value inside an object becomes a column; nesting may not give too many of them.
-    if any(map(_has_nested_objects, value.values())):
+    # Each value inside an object becomes a column. Nesting may give up to ``_MOST_PATHS`` of them;
+    # a row that is wider than that already may not become wider.
+    if any(map(_has_nested_lists, value.values())):
         raise _too_deep(place, "objects in lists inside of other lists", ".PATH[]")
     flat = dict(_flat(value))
     if len(flat) > max(_MOST_PATHS, len(value)):
@@ -301,12 +302,12 @@ def _is_object_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
-def _has_nested_objects(value: Any, *, in_list: bool = False) -> bool:
+def _has_nested_lists(value: Any, *, in_list: bool = False) -> bool:
     """Tell whether a list of objects holds another list of objects, at any depth."""
     if _is_object_list(value):
-        return in_list or any(_has_nested_objects(item, in_list=True) for item in value)
+        return in_list or any(_has_nested_lists(item, in_list=True) for item in value)
     if isinstance(value, dict):
-        return any(_has_nested_objects(child, in_list=in_list) for child in value.values())
+        return any(_has_nested_lists(child, in_list=in_list) for child in value.values())
     return False
 
 

@@ -259,30 +259,35 @@ def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -
 
 # ------------------------------------------------------------------ scores and classes
 def find_score(facts: Facts, found: Found) -> ColumnFacts:
-    """Return the column of scores: one the user named, one with a usual name, or one of numbers.
+    """Return the column of scores.
 
-    A usual name of labels counts only if the column has numbers. If no name decides, a column whose
-    content looks like scores comes before one whose content looks like labels. In this last step, a
-    column whose name is that of a description, such as a length, is left out, and several columns
-    that look alike are an error. Once all rows are read, ``require_scores`` looks at the numbers.
+    It is the first of these that there is:
+
+    - the column that the user named as score or label;
+    - a column with a usual name of scores, unless it looks like labels: a faulty cell in it is
+      reported later; or one of numbers with a usual name of labels;
+    - the only column of numbers that look like scores, or else like labels. A column whose name is
+      that of a description, such as a length, is left out; several columns are an error.
+
+    Once all rows are read, ``require_scores`` looks at the numbers.
     """
     for role in ("score", "label"):
         if role in facts.named:
             return facts.named[role]
     free = _free(facts, found)
     for column in by_name(free, *names.SCORES, *names.LABELS):
-        is_score = column.name in names.SCORES and column.kind is not Kind.LABEL
-        if is_score or column.are_numbers:
+        has_name_of_scores = column.name in names.SCORES and column.kind is not Kind.LABEL
+        if has_name_of_scores or column.are_numbers:
             return column
-    scores = [column for column in free if column.can_hold_scores]
-    numbers = [column for column in scores if column.are_numbers and not column.describes]
+    possible = [column for column in free if column.can_hold_scores]
+    numbers = [column for column in possible if column.are_numbers and not column.describes]
     for kind in (Kind.SCORE, Kind.LABEL):
         fitting = [column for column in numbers if column.kind is kind]
         if len(fitting) == 1:
             return fitting[0]
         if fitting:
             raise _which_column("score", found, fitting)
-    raise _which_column("score", found, scores)
+    raise _which_column("score", found, possible)
 
 
 def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:

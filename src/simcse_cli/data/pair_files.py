@@ -32,12 +32,15 @@ class _Spellings:
     """How the numbers of a column are spelled, to find two spellings that do not go together."""
 
     def __init__(self) -> None:
-        # The place and the text of the first cell of each kind of spelling: plain or percent; and
-        # grouped (1,234), round (1,230), decimal (1,5), large (100) or small (99).
+        # The place and the text of the first cell of each kind. A cell is plain or percent; and
+        # grouped (1,234), grouped with a last 0 (1,230), decimal (1,5), large (100) or small (99).
         self._first: dict[str, tuple[str, str]] = {}
 
     def add(self, place: str, text: str) -> None:
-        """Take note of a number; raise DataError if only some numbers have a percent sign."""
+        """Keep the first number of each kind, here and for ``has_decimal_commas``.
+
+        Raise DataError if only some numbers have a percent sign.
+        """
         text = text.strip()
         digits = text.removesuffix("%").strip()
         kind = "plain" if digits == text else "percent"
@@ -52,7 +55,8 @@ class _Spellings:
             )
 
         if _GROUPED.fullmatch(digits):
-            self._first.setdefault("round" if digits.endswith("0") else "grouped", (place, text))
+            ends_in_0 = digits.endswith("0")
+            self._first.setdefault("grouped, last 0" if ends_in_0 else "grouped", (place, text))
         elif "," in digits:
             self._first.setdefault("decimal", (place, text))
         elif digits.isdecimal():
@@ -67,11 +71,11 @@ class _Spellings:
         number with a comma ends in 0 (1,250), as few fractions do, any whole number is enough.
         """
         first = self._first
-        grouped = first.get("round", first.get("grouped"))
+        grouped = first.get("grouped, last 0", first.get("grouped"))
         if grouped is None or "decimal" in first:
             return "decimal" in first
         whole = first.get("large")
-        if whole is None and "round" in first:
+        if whole is None and "grouped, last 0" in first:
             whole = first.get("small")
         if whole is None:
             return True
@@ -162,9 +166,9 @@ def iter_scored_pairs(
 
 
 def _score_hint(score: str, given: Given) -> str:
-    """Return how to mend a cell of the column of scores that is not a number."""
+    """Return how to mend a cell of the column of scores that is no finite number."""
     if _OF_DIGITS.fullmatch(score.strip()):
-        return "write numbers such as 1000.5, without signs between thousands"
+        return "write numbers such as 1000.5, without thousands separators"
     # A number such as inf shows that the column is the right one.
     is_number = False
     with suppress(ValueError):

@@ -24,13 +24,16 @@ class Choice:
     meaning: str = ""
     keeps: str | None = None
 
-    def options(self, option: str) -> str:
-        """Return the options that settle the choice, as they are typed."""
+    def options(self, column_option: str) -> str:
+        """Return the options that settle the choice, as they are typed.
+
+        ``column_option`` is the option that names columns.
+        """
         typed = {role: column.typed for role, column in self.columns.items()}
         named = ",".join(f"{role}={name}" for role, name in typed.items())
         if tuple(typed) == ("text",):
             named = typed["text"]
-        options = f"{option} {shlex.quote(named)}"
+        options = f"{column_option} {shlex.quote(named)}"
         if self.keeps is not None:
             options += f" --keep-label {shlex.quote(self.keeps)}"
         return options

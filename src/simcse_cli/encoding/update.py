@@ -255,16 +255,19 @@ def _named_texts(
 ) -> Iterator[tuple[NamedRow, str]]:
     """Yield the id, text digest and text of each row, and add rows and texts to ``digest``.
 
-    Rows without an id are not yielded, so the caller notices the damage by the number of rows.
+    A damaged output may lack ids. Rows without one are left out, and the caller sees that there are
+    too few.
     """
-    # Formats without texts have ids and digests of texts in a file beside them.
+    # If the format of the vectors holds no texts, a file beside them has the ids and the digests.
     ids_file = names_file(output)
     stored_names = None if ids_file is None else read_names(ids_file)
     for rows, stored_texts, ids in formats.read_blocks(output, side):
         digest.add(rows, stored_texts)
         texts = stored_texts or [""] * len(rows)
-        # Both calls of zip end where the ids end.
-        named_rows: Iterable[NamedRow] = zip(ids or (), map(text_digest, texts), strict=False)
+        named_rows: Iterable[NamedRow]
         if stored_names is not None:
             named_rows = islice(stored_names, len(rows))
+        else:
+            named_rows = zip(ids or (), map(text_digest, texts), strict=False)
+        # There may be fewer names than rows, so zip is not strict.
         yield from zip(named_rows, texts, strict=False)

@@ -220,7 +220,7 @@ class ReadyEncoder:
 def with_use(
     model: SentenceEncoder, *, prompt: str | None, truncate_dim: int | None, long: LongTexts | str
 ) -> ReadyEncoder:
-    """Return the encoder with a prompt, fewer components, or windows for long texts.
+    """Return the encoder with its prompt, its number of components and its way with long texts.
 
     ``prompt`` is a text, or the name of a prompt of the model.
     """
@@ -415,7 +415,11 @@ class _Texts:
 def _batch_vectors(
     model: SentenceEncoder, rows: TokenRows, batch_tokens: int, n_skipped: int, shared: bool
 ) -> Iterator[tuple[list[int], Floats32]]:
-    """Yield positions of rows and their vectors ``(len(positions), D)``, longest rows first."""
+    """Yield, batch by batch, the positions of its rows and their vectors ``(n_rows, D)``.
+
+    The longest rows come first. Pooling leaves out the first ``n_skipped`` tokens of each row. With
+    ``shared``, this process computes only its share of the batches.
+    """
 
     @torch.inference_mode()
     def vectors(batch: list[int]) -> HostCopy:

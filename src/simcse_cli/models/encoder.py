@@ -41,8 +41,9 @@ def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
     """Return the mask ``(B, L)`` in a form whose values transformers does not check.
 
     transformers checks whether any token is padded, and on a GPU that check waits for all pending
-    work. It skips the check for a mask that already has an axis for heads. Such a mask is built
-    here for the architectures with a packed form, whose tokens attend to their whole sentence.
+    work. It skips the check for a mask that already has an axis for heads, ``(B, 1, L, L)``. Such a
+    mask is built here if every token attends to its whole sentence. This is known of architectures
+    with a packed form; the mask of any other is returned unchanged.
     """
     if mask.device.type == "cpu":
         return mask
@@ -52,8 +53,9 @@ def unread_mask(backbone: Any, mask: Tensor) -> Tensor:
     # Models that call ``create_bidirectional_mask`` of transformers take a mask with an axis for
     # heads as it is.
     module = sys.modules[type(backbone).__module__]
-    takes_built_mask = hasattr(module, "create_bidirectional_mask")
-    if not takes_built_mask or packed_backbone(backbone) is None:
+    if not hasattr(module, "create_bidirectional_mask"):
+        return mask
+    if packed_backbone(backbone) is None:
         return mask
     n_rows, length = mask.shape
     is_seen = mask.bool()[:, None, None].expand(n_rows, 1, length, length)

@@ -25,22 +25,25 @@ class MaskTemplate:
     Attributes:
         text: the template as it was given.
         n_added: how many sub-words it adds to a row.
-        n_before: how many sub-words of a row come before the sentence, special ones included.
+        n_before: how many sub-words of a row come before the sentence, special ones included; 0 for
+            the template ``{}``.
     """
 
     def __init__(self, text: str, tokens: Tokens) -> None:
         self.text = text
-        self._before: list[int] = []
-        self._after: list[int] = []
-        # How many special sub-words a row has at its start and at its end.
-        self._n_first = 0
-        self._n_last = 0
+        # The sub-words of the template around the sentence; none for ``{}``.
+        self._prefix: list[int] = []
+        self._suffix: list[int] = []
+        # How many special sub-words a row has at its start and at its end; 0 for ``{}``, which
+        # leaves a row as it is.
+        self._n_special_first = 0
+        self._n_special_last = 0
         self._space = ""
         self._adds_stop = False
         if text != NOTHING_AROUND:
             self._read(text, tokens)
-        self.n_added = len(self._before) + len(self._after)
-        self.n_before = self._n_first + len(self._before)
+        self.n_added = len(self._prefix) + len(self._suffix)
+        self.n_before = self._n_special_first + len(self._prefix)
 
     def _read(self, text: str, tokens: Tokens) -> None:
         """Find the sub-words around a sentence; raise ConfigError for an invalid template."""
@@ -62,13 +65,15 @@ class MaskTemplate:
         self._adds_stop = bool(stop)
         # A space before the sentence is part of its first sub-word in some tokenizers.
         self._space = prefix[len(prefix.rstrip()) :]
-        self._n_first, self._n_last = tokens.frame(prompt="", limit=NO_LIMIT)
+        self._n_special_first, self._n_special_last = tokens.frame(prompt="", limit=NO_LIMIT)
 
         # ``ids`` puts special sub-words around each of the two texts. They are removed, because a
         # row needs them only once: around the whole.
         framed = tokens.ids([prefix.rstrip(), suffix.replace(_MASK, mask)], limit=None)
-        self._before, self._after = (ids[self._n_first : len(ids) - self._n_last] for ids in framed)
-        if self._after.count(tokens.tokenizer.mask_token_id) != 1:
+        self._prefix, self._suffix = (
+            ids[self._n_special_first : len(ids) - self._n_special_last] for ids in framed
+        )
+        if self._suffix.count(tokens.tokenizer.mask_token_id) != 1:
             raise ConfigError(f"{option}: {tokens.name} does not read {mask} as one sub-word")
 
     def texts(self, sentences: Sequence[str]) -> list[str]:
@@ -86,11 +91,11 @@ class MaskTemplate:
             return rows
         framed = []
         for row in rows:
-            first = self._n_first
-            end = len(row) - self._n_last
-            framed.append(row[:first] + self._before + row[first:end] + self._after + row[end:])
+            first = self._n_special_first
+            end = len(row) - self._n_special_last
+            framed.append(row[:first] + self._prefix + row[first:end] + self._suffix + row[end:])
         return framed
 
     def n_of_sentence(self, row: Sequence[int]) -> int:
         """Return how many sub-words of a row belong to the sentence."""
-        return len(row) - self.n_added - self._n_first - self._n_last
+        return len(row) - self.n_added - self._n_special_first - self._n_special_last

@@ -425,7 +425,7 @@ def _require_output_per_token(folder: Path) -> None:
 
 
 def _require_sentence_vector(config: _Entries, path: Path, kind: str) -> None:
-    """Refuse a module that reads or writes something else than the vector of the sentence."""
+    """Refuse a module that reads or writes anything but the vector of the sentence."""
     for name in _INPUT_AND_OUTPUT:
         value = config.get(name)
         if value not in (None, "sentence_embedding"):

@@ -64,16 +64,17 @@ class Examples:
 
 @dataclass
 class Batch:
-    """Token ids of all texts of a step, view by view.
+    """Token ids of all texts of a step, view by view; or a chunk of them.
+
+    A chunk has its own ``rows`` and ``offset``. Its other fields are those of the whole batch.
 
     Attributes:
         rows: token ids with special tokens, one row for each text: all texts of view 1, then all of
             view 2, and so on.
         n_examples: the number of examples of this process.
-        texts: the texts for people to read, one tuple of views per example.
+        texts: the texts in words, one tuple of views per example.
         extra: further input of the objective's loss.
-        offset: for a chunk, the position of its first row in the whole batch. A chunk has fewer
-            ``rows``, but all other fields of the whole batch.
+        offset: the position of the first of ``rows`` in the whole batch; 0 unless this is a chunk.
         counts: the number of examples of each process, in rank order; empty if not known.
     """
 

@@ -105,9 +105,9 @@ class QuantizedLinear(NamedTuple):
         """Return the outputs ``(T, D_out)`` of states ``(T, D_in)``, float32.
 
         In each token, the inputs of a group are rounded to ``low + step * q`` with bytes q. Their
-        product with integer weights w_o is then ``step * (q . w_o) + low * sum(w_o)``, times the
-        scale of the weights. Operations work in place where they can, because memory that is in the
-        cache takes half the time.
+        product with the rounded weights ``scale_o * w_o`` is then
+        ``scale_o * (step * (q . w_o) + low * sum(w_o))``. Operations work in place where they can,
+        because memory that is in the cache takes half the time.
         """
         # Some layers first shift and scale their inputs by channel, to round them less coarsely.
         if self.factor is not None and self.shift is not None:
@@ -117,18 +117,20 @@ class QuantizedLinear(NamedTuple):
         highs = torch.cat([group.amax(1, keepdim=True) for group in groups], 1)
         steps = ((highs - lows) / 255).clamp_(min=_TINY)
         inverse = steps.reciprocal()
-        # q = (x - low) / step + 0.5 = x * inverse + summand; cutting off its fraction rounds it.
-        summands = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
+        # Bytes lose their fraction, so 0.5 is added first: (x - low) / step + 0.5 is
+        # x * inverse + offset, where offset = 0.5 - low * inverse.
+        offsets = torch.addcmul(inverse.new_full((1, 1), 0.5), lows, inverse, value=-1)
 
         def group_product(i: int) -> Tensor:
             """Return step * scale_o * (q . w_o) of group i."""
-            q = _to_bytes((groups[i] * inverse[:, i, None]).add_(summands[:, i, None]))
+            q = _to_bytes((groups[i] * inverse[:, i, None]).add_(offsets[:, i, None]))
             return self.products[i](q).mul_(steps[:, i, None])
 
         total = group_product(0)
         for i in range(1, len(groups)):
             total.add_(group_product(i))
-        # Add low * scale_o * sum(w_o) of each group, and 1 * bias, which is the last row of sums.
+        # Add low * scale_o * sum(w_o) of each group, and the bias. It is the last row of ``sums``,
+        # so a column of ones stands beside the lows.
         return total.addmm_(functional.pad(lows, (0, 1), value=1.0), self.sums)
 
 

@@ -108,9 +108,10 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError unless ``dim`` and ``digest`` are those of the encoder of the fit.
+    """Raise CheckpointError for any other encoder than the one it was fitted on.
 
-    ``place`` names the post-processor in the message.
+    ``dim`` and ``digest`` are those of the encoder; ``place`` names the post-processor in the
+    message.
     """
     record = fitted.record
     needed = fitted.processor.n_features_in_

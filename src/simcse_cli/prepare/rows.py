@@ -103,8 +103,9 @@ class RowWriter:
         Raise DataError and write nothing if no row is left, or if lint found a fault and the option
         ``strict`` is on. The manifest records ``kind`` (the name of the sub-command), ``settings``
         (the options that only this sub-command has) and ``corpus`` (the counts of what was read).
-        ``position`` is the place in the inputs of the row that was taken last from ``rows``;
-        without it, findings have the number of the row among all ``rows``.
+        ``position`` follows ``rows``: it always holds the file and the number of the row that was
+        taken last. The findings of lint name this place; without ``position``, they count the rows
+        through all inputs.
         """
         # Rows are checked and filtered as they pass, so no step holds them all.
         options = self.options

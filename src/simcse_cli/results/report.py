@@ -52,9 +52,9 @@ class Column:
     The kind says how a value is shown. A ``score`` is a fraction, shown x100 with two decimals; a
     ``difference`` is shown like a score, always with a sign. A ``number`` has four significant
     digits; a ``signed`` number also has its sign. In a table, both kinds get zeros at their end
-    to align their decimals, as ``_with_zeros`` says. What is shown as zero has no sign. A ``count``
-    has thousands separators, and ``seconds`` have one decimal. None is shown as a dash. If a row
-    also has a value under ``deviation_key``, the cell is ``value ± deviation``.
+    to align their decimals, as ``_with_zeros`` says. A ``count`` has thousands separators, and
+    ``seconds`` have one decimal. None is shown as a dash. If a row also has a value under
+    ``deviation_key``, the cell is ``value ± deviation``.
     """
 
     key: str
@@ -77,6 +77,7 @@ class Column:
         if self.kind in ("score", "difference"):
             value = 100 * value
         shown = format(value, _FORMATS[self.kind])
+        # A value that is rounded to zero loses its sign: -0.00 and +0.00 become 0.00.
         is_zero = not shown.strip("+-0.")
         return shown.lstrip("+-") if is_zero else shown
 

@@ -115,7 +115,7 @@ class SuiteResult:
         return by_measure
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        """Return two rows for a table, the low and the high ends; no row without intervals."""
+        """Return two rows for a table, the low and the high ends; none if no score has any."""
         rows: list[dict[str, Any]] = []
         for end in ("low", "high"):
             bounds = {name: ends[end] for name, ends in self.intervals().items()}

@@ -133,7 +133,8 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
         raise ConfigError(
             f"--seeds {seeds[0]}: one seed has no deviation", hint="use --seed, or give several"
         )
-    n_started = _join_processes(options, progress)
+    n_started = _n_to_start(options)
+    _join_processes(n_started, progress)
     settings = flags | settings_of_options(options, flags)
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
@@ -190,24 +191,25 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
     return Outcome([run_report(record, run_dir)], {"run": str(run_dir), **asdict(record)})
 
 
-def _join_processes(options: RunOptions, progress: Progress) -> int:
-    """Return how many processes this one has to start, or 1 if it does the training itself.
+def _n_to_start(options: RunOptions) -> int:
+    """Return how many processes this one starts to train; 1 if it trains itself."""
+    # LOCAL_RANK is set in the processes of any launcher, such as torchrun or this program. They
+    # start no others, and neither does a dry run.
+    if "LOCAL_RANK" in os.environ or options.dry_run:
+        return 1
+    return options.num_processes
 
-    If it trains and was started together with other processes, it joins their group here.
-    """
+
+def _join_processes(n_started: int, progress: Progress) -> None:
+    """Join the group of the processes that train, if this one trains and is one of several."""
+    # A process that this program has launched ends with its launcher.
     if processes.is_launched():
         processes.end_with_launcher()
     is_first = processes.process_rank() == 0
     launch.check_accelerate(os.environ, progress if is_first else SilentProgress())
-    n_started = options.num_processes
-    # A process with LOCAL_RANK was itself started by a launcher, so it starts no others. A dry run
-    # starts none either.
-    if "LOCAL_RANK" in os.environ or options.dry_run:
-        n_started = 1
     if n_started == 1:
         processes.tell_if_alone(progress)
         processes.join_group()
-    return n_started
 
 
 def _require_resumable(request: _Request) -> None:
@@ -297,9 +299,9 @@ def train_run(
 ) -> runs.RunRecord | None:
     """Train into a run folder and return the record; None on every process but the first.
 
-    With ``resume``, a complete run is left unchanged unless its length is to change, and is refused
-    if a file that it has read has changed. ``on_step`` and ``on_eval`` are called on the first
-    process only.
+    With ``resume``, a complete run is left unchanged, unless ``config`` changes its length. It is
+    refused if a file that was read for it has changed since. ``on_step`` and ``on_eval`` are called
+    on the first process only.
     """
     # Only the first process speaks to the user.
     is_first = processes.process_rank() == 0
@@ -319,25 +321,28 @@ def train_run(
         if earlier is not None and _is_complete(earlier, config, run_dir):
             require_same_files(run_dir, earlier)
             return earlier if is_first else None
-        # Without a saved state the run starts again, and may have other batches.
-        resumed = None
+        # Only a run with a saved state goes on with the same batches. Without one it starts again,
+        # and may have others.
+        with_state = None
         if earlier is not None and runs.kept_states(run_dir / "checkpoint"):
-            resumed = earlier
+            with_state = earlier
 
         # Before anything is loaded, refuse a folder that holds another run. A run is known by its
         # settings, because one that was killed early may have no record yet.
-        is_resumed = resume and (run_dir / "config.yaml").exists()
-        if is_first and not force and not is_resumed:
+        keeps_folder = resume and (run_dir / "config.yaml").exists()
+        if is_first and not force and not keeps_folder:
             runs.require_empty(run_dir)
 
-        # Build the parts, and train until the end or a stop. Before that, free the model of an
-        # earlier run: if accelerate has wrapped its forward pass, only ``gc`` can free it.
+        # Free the model of an earlier run in this process: if accelerate has wrapped its forward
+        # pass, only ``gc`` can free it.
         gc.collect()
-        parts = build_parts(config, progress, resumed)
+
+        # Build the parts, and train until the end or a stop.
+        parts = build_parts(config, progress, with_state)
         if processes.process_count() > 1:
             model = {"model_digest": ReadyEncoder(parts.objective.eval_encoder()).digest}
             processes.require_alike(runs.versions() | config.to_dict() | model | parts.digests)
-        stopped: list[bool] = []  # ``stop_on_signal`` below replaces it
+        stopped: list[bool] = []  # until ``stop_on_signal`` below puts its own list here
         try:
             trainer = Trainer(
                 config,
@@ -351,9 +356,10 @@ def train_run(
             if resume:
                 _require_steps_left(trainer)
             if is_first:
-                _open_folder(config, run_dir, is_resumed=is_resumed, force=force)
+                _open_folder(config, run_dir, keep=keeps_folder, force=force)
             processes.exchange(None)  # wait, so that the others do not see what --force removes
-            # A signal stops the teachers at once, because their vectors are saved part by part.
+            # A signal ends the teachers at once: they save their vectors part by part, so they need
+            # no ``stop_on_signal``.
             if (teachers := parts.batches.teachers) is not None:
                 teachers.prepare(run_dir, progress)
             notice = "stopping after this step; Ctrl-C again stops at once"
@@ -396,9 +402,9 @@ def _require_steps_left(trainer: Trainer) -> None:
         )
 
 
-def _open_folder(config: TrainConfig, run_dir: Path, *, is_resumed: bool, force: bool) -> None:
-    """Create or empty the run folder unless its run is resumed, and write the settings into it."""
-    if not is_resumed:
+def _open_folder(config: TrainConfig, run_dir: Path, *, keep: bool, force: bool) -> None:
+    """Create or empty the run folder, unless ``keep``, and write the settings into it."""
+    if not keep:
         runs.open_run_dir(run_dir, force=force)
     with atomic_text(run_dir / "config.yaml", force=True) as stream:
         stream.write(recipes.dump_config(config))

@@ -161,7 +161,7 @@ class States:
         write_json(folder / STATE_FILE, facts)
 
     def restore(self) -> Position | None:
-        """Restore weights and moments from the newest state; return its position, None without one.
+        """Restore weights and moments from the newest state, if any, and return its position.
 
         Raise CheckpointError if the state cannot be read.
         """
