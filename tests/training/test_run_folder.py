@@ -436,7 +436,7 @@ def test_a_model_that_has_diverged_is_never_kept(settings, tmp_path, lr, found):
         ({"precision": "fp32"}, "a higher --temperature"),
         ({"precision": "bf16"}, "a higher --temperature or --precision fp32"),
         (
-            {"precision": "fp32", "objective": "vicreg"},
+            {"precision": "fp32", "objective": "vicreg", "options": {"projector_dim": 16}},
             "another --model: this one may be damaged",
         ),
     ],
