@@ -153,6 +153,30 @@ def test_search_repeats_itself_after_a_stop(tmp_path):
     assert ranked(whole)[0].score > 0.97
 
 
+@pytest.mark.parametrize(("low", "high"), [(0.99, 0.999), (0.9999123, 0.9999987), (0, 0.1234567)])
+def test_the_name_of_a_proposed_trial_is_all_of_its_value(low, high):
+    """Two values near each other once had one folder, where the second ended the sweep."""
+    values = []
+    for trial in search_trials({"options.momentum": {"low": low, "high": high}}, 30, seed=3):
+        (value,) = trial.settings.values()
+        assert trial.name.startswith("momentum=")
+        assert float(trial.name.removeprefix("momentum=")) == value
+        assert low <= value <= high
+        trial.scores = [value]  # so that the search goes on near the highest
+        values.append(value)
+    assert len(set(values)) > 20
+
+
+def test_trials_of_a_grid_have_names_of_their_own():
+    trials = grid_trials({"options.momentum": [0.99, 0.99991, 0.99993, 0.123456789], "lr": [1e-5]})
+    assert [trial.name for trial in trials] == [
+        "momentum=0.99,lr=1e-05",
+        "momentum=0.99991,lr=1e-05",
+        "momentum=0.99993,lr=1e-05",
+        "momentum=0.123456789,lr=1e-05",
+    ]
+
+
 def test_run_or_reuse_refuses_a_run_with_other_settings(tmp_path):
     training = FakeTraining()
     run_or_reuse(TrainConfig(lr=1e-5), tmp_path / "run", training)

@@ -192,8 +192,13 @@ def search_trials(
             low = span["low"]
             high = span["high"]
             is_whole = isinstance(low, int) and isinstance(high, int)
-            suggest = proposal.suggest_int if is_whole else proposal.suggest_float
-            settings[name] = suggest(name, low, high, log=bool(span.get("log", False)))
+            is_log = bool(span.get("log", False))
+            if is_whole:
+                settings[name] = proposal.suggest_int(name, low, high, log=is_log)
+                continue
+            # Six digits are enough, and make a short name; rounding must not leave the range.
+            value = proposal.suggest_float(name, low, high, log=is_log)
+            settings[name] = min(max(float(f"{value:.6g}"), low), high)
         trial = Trial(trial_name(settings), settings)
         yield trial
         if trial.score is None:
@@ -203,10 +208,15 @@ def search_trials(
 
 
 def trial_name(settings: Settings) -> str:
-    """Return ``name=value`` pairs joined by commas, without characters that folders cannot have."""
+    """Return ``name=value`` pairs joined by commas, without characters that folders cannot have.
+
+    Numbers are exact, so no two trials of a sweep have the same name: 1e-05, but 0.99993.
+    """
     parts = []
     for name, value in settings.items():
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        shown = str(value)
+        if isinstance(value, float) and float(f"{value:g}") == value:
+            shown = f"{value:g}"
         parts.append(f"{name.removeprefix(_OPTION)}={shown}")
     return re.sub(r'[/\\:*?"<>|]', "_", ",".join(parts))
 
