@@ -53,7 +53,7 @@ class ColumnFacts:
 
     @property
     def is_topic(self) -> bool:
-        """Tell whether the name says what a text or a pair is about, and so judges no pair."""
+        """Tell whether the name is that of a topic or description, so the column judges no pair."""
         return self.describes or self.name in names.TOPICS
 
     @property
@@ -86,12 +86,12 @@ class ColumnFacts:
 
     @property
     def repeats_words(self) -> bool:
-        """Tell whether the column holds labels that are not all numbers or words for yes and no."""
+        """Tell whether it holds labels, and one is neither a number nor a word for yes or no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
     def repeats_itself(self) -> bool:
-        """Tell whether texts begin with the same words, or recur, as the licences of texts do."""
+        """Tell whether ten texts or more all begin alike, or recur often, as licences do."""
         texts = [text for text in self.texts if not is_missing(text)]
         if len(texts) < _LEAST_REPEATING:
             return False
@@ -187,6 +187,7 @@ class Facts:
         """Return the columns whose name alone makes them ``role``, the anchor or the positive."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
         fitting = [column for column in named if column.can_hold_texts_if_named]
+        # The name of the role itself counts more than other names.
         if exact := by_name(fitting, role):
             return exact
         if len(fitting) > 1:  # a prompt is then an instruction beside the text

@@ -85,9 +85,12 @@ def source_name(source: InputPath) -> str:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return the table of a text file, and whether each line is a single text.
 
-    ``single`` says that the caller wants single texts. Then each line is a single text, with two
-    exceptions: the first lines are JSON objects, or the user's options speak of a table and the
-    lines can be cut into cells.
+    Lines are rows of JSON if the first of them are objects. Otherwise, they are cut into cells if
+    the user names a separator or a header, or if they look like cells. A line that is not cut is a
+    row of one cell.
+
+    ``single`` says that the caller wants single texts. Then each line that is not cut is a single
+    text, and lines are cut only if the user's options speak of a table.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -97,7 +100,6 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     if filled and all(map(_is_json_object, filled)):
         return _json_grid(name, "line", _json_lines(lines, name)), False
 
-    # A header or separator of the user, or the look of the lines, makes a table of them.
     may_be_table = not single or given.wants_table
     if may_be_table and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
@@ -113,7 +115,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
-    """Return the separator if every line of a text has equally many cells, two or more.
+    """Return the separator if every line of a text has equally many cells, two or more; else None.
 
     Commas and semicolons are common in texts, so they count only below a line of names.
     """
@@ -139,7 +141,7 @@ def _is_json_object(line: str) -> bool:
     except ValueError:
         return False
     except RecursionError:
-        return True  # the reader of JSON then raises the error that it is nested too deep
+        return True  # nested too deep: the reader of JSON raises the error
 
 
 def _open_cells(source: InputPath, given: Given) -> Grid:
@@ -164,7 +166,7 @@ def json_values(source: InputPath, given: Given) -> Iterator[Any]:
 
 
 def _open_json_values(source: InputPath, given: Given) -> tuple[str, _JsonValues]:
-    """Return what the rows of a JSON file are, lines or items, and their values."""
+    """Return what a row of a JSON file is, ``line`` or ``item``, and the values of all rows."""
     name = source_name(source)
     lines = _lines(source, given)
     head = list(islice(lines, 2))
@@ -231,7 +233,8 @@ def _items_of(value: Any, name: str) -> list[Any]:
     only_list = columns[0] if len(columns) == 1 else []
     if only_list and (not may_be_row or _are_nested(only_list[:1])):
         return only_list
-    # Lists of plain values, equally long, are the columns of a table.
+    # Two lists or more, equally long and of plain values, are the columns of a table if the object
+    # holds nothing else.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
     if may_be_row and not any(map(_is_object_list, columns)):
@@ -312,7 +315,7 @@ def _has_nested_lists(value: Any, *, in_list: bool = False) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each leaf of a row: a path is like ``turns.0.content``."""
+    """Yield each value inside a row that is no object, with its path: ``turns.0.content``."""
     for name, child in value.items():
         if _is_object_list(child):
             child = _numbered(child, 0)
@@ -346,10 +349,11 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 
 
 def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
-    """Return the name of the sheet to read.
+    """Return the name of the sheet to read: the one that the user named, or else the first.
 
-    Raise DataError if it is missing, or if the first sheet seems not to be the one that is meant:
-    a title page, or a sheet without a column that the user named and another sheet has.
+    Raise DataError if the named sheet is missing, or if another one is probably meant than the
+    first. It is if the first sheet has one column, like a title page, and another has more, or if
+    only another sheet has a column that the user named.
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:

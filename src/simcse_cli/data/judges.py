@@ -182,9 +182,10 @@ def judges_later(
 
 
 def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
-    """Return a question about the sides of a pair that also asks about the column that judges it.
+    """Return ``case``, a question about the sides of a pair, or one about the labels of the pairs.
 
-    Whoever names both sides takes every row, so the only possible pair is offered with the labels.
+    Whoever names both sides takes every row. So if only one pair of columns is possible, and
+    another column judges it, the question also offers to keep only the rows with one label.
     """
     if len(case.choices) != 1:
         return case
@@ -224,11 +225,13 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
-    # Offer to keep the rows of one value; not for scores of more than two values, unless these are
-    # 0, 1 and -1 for no label.
-    are_scores = are_numbers and judge.kind is not Kind.LABEL
-    kept = values if not are_scores or len(values) <= 2 or judge.are_two_classes else ()
-    choices = _choices_of_pairs(judge, found, kept[:MOST_VALUES])
+    # Offer to keep the rows of one value, unless the values are more than two scores. The numbers
+    # 0, 1 and -1 are no scores: -1 means no label.
+    kept = values[:MOST_VALUES]
+    are_scores = are_numbers and judge.kind is not Kind.LABEL and not judge.are_two_classes
+    if are_scores and len(values) > 2:
+        kept = []
+    choices = _choices_of_pairs(judge, found, kept)
 
     source = shlex.quote(facts.grid.source)
     others = []
@@ -291,19 +294,23 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
 
 
 def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
-    """Raise DataError if the values of the scores of all rows may be the classes of NLI.
+    """Raise DataError if ``values``, the scores of all rows, may be the classes of NLI.
 
-    They are scores if the user named their column, or if it has a usual name of scores. A column
-    named label may hold 0 and 1 as scores, but not beside a hypothesis.
+    A column that the user named, or that has a usual name of scores, always holds scores. Any other
+    column may hold classes if its values are 0, 1 or 2, or -1 for no label, and
+
+    - the right column is named hypothesis;
+    - or it has a usual name of labels itself, and holds other numbers than 0 and 1.
     """
     facts = Facts(grid, given)
     found = roles.found(facts)
-    (right,), (column,) = found["right"], found["score"]
-    if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
+    (right,) = found["right"]
+    (column,) = found["score"]
+    if given.columns.keys() & {"score", "label"} or column.name in names.SCORES:
         return
     numbers = set(map(to_number, values))
-    may_be_labels = column.name in names.LABELS and not numbers <= {0, 1}
-    if numbers <= NLI_NUMBERS and (may_be_labels or right.name == "hypothesis"):
+    are_named_labels = column.name in names.LABELS and not numbers <= {0, 1}
+    if numbers <= NLI_NUMBERS and (are_named_labels or right.name == "hypothesis"):
         shown = ", ".join(sorted(values))
         what = (
             f"{column} holds {shown}, which may be classes, need scores that rise with similarity"
@@ -337,8 +344,8 @@ def find_nli_label(facts: Facts, found: Found) -> ColumnFacts:
 def _find_label(facts: Facts, found: Found, *tests: Callable[[ColumnFacts], bool]) -> ColumnFacts:
     """Return the column of labels: one the user named, one with a usual name, or one by a test.
 
-    The tests are tried in order. The first that any column passes decides; if several columns pass
-    it, an error is raised.
+    The tests are tried in order, until some column passes one. If several columns pass this test,
+    UndecidedError is raised.
     """
     if "label" in facts.named:
         return facts.named["label"]

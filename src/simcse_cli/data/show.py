@@ -41,7 +41,7 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
 
 
 def take_out_hint(source: str, option: str, column: str) -> str:
-    """Return a hint for a table that the user gave to an option for files of texts."""
+    """Return a hint to write a column of a table to a file, for an option that takes only texts."""
     output = shlex.quote(f"{Path(source).stem}.txt")
     table = shlex.quote(source)
     command = f"simcse prepare sentences {table} --column {shlex.quote(column)} -o {output}"

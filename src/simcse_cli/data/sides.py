@@ -106,7 +106,7 @@ class _Sides:
         return found
 
     def _is_set(self) -> bool:
-        """Tell whether the table has one column only, and it holds sets of texts of one meaning."""
+        """Tell whether the only column of the table holds sets of texts of one meaning."""
         grid = self.facts.grid
         is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
@@ -157,9 +157,9 @@ class _Sides:
     def _other_side(
         self, side: str, known: ColumnFacts, negatives: Sequence[ColumnFacts]
     ) -> ColumnFacts:
-        """Return the column of a side if that of the other is known.
+        """Return the column of a side; ``known`` is the column of the other side.
 
-        It has a weak name for this side, or is the only column of texts that is left.
+        The column has a weak name for this side, or is the only column of texts that is left.
         """
         taken = [known, *negatives]
         free = self.facts.fitting(taken)
@@ -228,8 +228,9 @@ class _Sides:
     def _which_pair(self, texts: Sequence[ColumnFacts], what: str = "") -> UndecidedError:
         """Return the error that asks which two columns of texts are the pair.
 
-        It begins with ``what``, by default with the number of columns. Columns of ids are not
-        offered, and pairs with negatives only if there are no two other columns.
+        Its message begins with ``what``; by default it tells how many columns there are. Columns of
+        ids are never offered. For a pair, columns of negatives are offered only if fewer than two
+        others are left.
         """
         texts = [column for column in texts if not names.is_row_id(column.name)]
         if len(texts) < 2:
@@ -241,14 +242,13 @@ class _Sides:
         if len(texts) == 3 and "hard_negative" in self.facts.given.roles:
             roles = (self.left, self.right, "hard_negative")
             choices.insert(0, Choice(dict(zip(roles, texts, strict=True)), "a triplet"))
-        wanted = "two are needed"
-        if self.job is Job.ROWS:
-            wanted = "a pair has two and a triplet three"
-        if not what:
-            what = f"{len(texts)} columns hold texts, {wanted}"
-            if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
-                what = f"{_listed(texts)}: which one is the {self.left}?"
-        return UndecidedError(what, choices)
+        if what:
+            return UndecidedError(what, choices)
+        # Two columns are the pair, but their order is not certain.
+        if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
+            return UndecidedError(f"{_listed(texts)}: which one is the {self.left}?", choices)
+        wanted = "a pair has two and a triplet three" if self.job is Job.ROWS else "two are needed"
+        return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _too_few_texts(self) -> UndecidedError:
         """Return the error for a table with fewer than two columns that look like texts."""

@@ -84,12 +84,12 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 def iter_training_rows(
     table: Table, *, left_out: Counter[str] | None = None, position: RowPosition | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield, for each training row of a table, the names of its columns and its texts.
+    """Yield the training rows of a table: the names of the columns, and the texts in them.
 
     A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
-    many training rows as its longest list has items, and shorter lists are repeated. ``left_out``
-    counts, by label, the rows whose label says that they are not pairs; ``position`` follows the
-    rows of the table.
+    many training rows as its longest list has items, and shorter lists are repeated. A row whose
+    label says that it is no pair is left out, and ``left_out`` counts it by its label. ``position``
+    always holds the row of the table that was read last.
     """
     position = position or RowPosition()
     position.open(table.name)
@@ -129,7 +129,7 @@ def iter_training_rows(
 
 
 def _set_rows(table: Table, position: RowPosition) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield every two texts of each list of texts that all mean the same."""
+    """Yield each pair of texts from a list of texts that all mean the same."""
     for _, (cell,) in table.rows(SET):
         position.row += 1
         for pair in combinations(table.cell_texts(cell, is_list=True), 2):
@@ -156,7 +156,10 @@ def _expanded(
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a remark on the rows that are not pairs, counted by label, if there are any."""
+    """Return a list of one remark that counts the rows left out by label, or [] if there are none.
+
+    They were left out because their labels say that they are not pairs.
+    """
     if not left_out:
         return []
     counts = []
@@ -245,7 +248,7 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
     if not documents:
         needed = "give documents with a blank line between them"
         raise DataError(f"{name} holds no sentence", hint=needed)
-    if all(map(str.strip, lines)):
+    if all(map(str.strip, lines)):  # no line is blank
         raise DataError(
             f"{name}: {len(lines):,} lines and no blank line, "
             "need documents with a blank line between them",

@@ -65,8 +65,8 @@ class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` is one example.
 
     ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the
-    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task of the
-    user, ``classes`` holds the label that his file has for each class.
+    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task from a
+    file of the user, ``classes`` holds the label of each class in this file.
     """
 
     name: str

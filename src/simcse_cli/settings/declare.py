@@ -5,7 +5,7 @@ One declaration defines the flag, the YAML key, the environment variable and the
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -210,7 +210,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value, from the file ``place``, that its setting cannot have."""
+    """Raise an error for a value that its setting cannot have; ``place`` names their file."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
@@ -252,15 +252,16 @@ def check_rules(
                 phrase = _phrase(condition, declared, place_of)
                 raise _no_use(place_of(name, details), phrase, reason)
 
-        # Without a value of this setting, the settings that it enables have no use. With a value,
-        # the settings that it excludes have no use.
-        unused: Collection[str] = details.enables
-        preposition = "without"
+        # With a value of this setting, the settings that it excludes have no use. Without one, the
+        # settings that it enables have no use.
         if values.get(name):
             excluded = chosen if details.excludes == ALL else details.excludes
             # ``--force`` goes with every setting.
             unused = [other for other in excluded if other not in (name, "force")]
             preposition = "with"
+        else:
+            unused = list(details.enables)
+            preposition = "without"
         for other in unused:
             if other in chosen:
                 phrase = f"{preposition} {place_of(name, details)}"
