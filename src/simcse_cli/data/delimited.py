@@ -93,7 +93,10 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
-    """Tell whether the first lines of a text file look like the rows of a table."""
+    """Tell whether the first lines of a text file look like the rows of a table.
+
+    Raise DataError if that is not certain, as ``choose_separator`` does.
+    """
     if head and head[0].startswith("sep="):  # it tells Excel the separator
         return True
     return _is_markdown(head) or choose_separator(head, source) != NO_SEPARATOR
@@ -140,9 +143,11 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Numbe
 class _Fit:
     """How a separator cuts the first rows.
 
-    ``share`` is the fraction of rows that it cuts; ``bad_row`` is a row that it does not fit, if
-    any; ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is the
-    error of a broken row, if no row before it could be read.
+    Attributes:
+        share: the fraction of the rows that it cuts.
+        bad_row: the first row that it does not fit, if there is one.
+        has_names: whether a cell of row 1 is a usual name of a column.
+        error: the error of a broken row, if no row before it could be read.
     """
 
     separator: str
@@ -448,6 +453,7 @@ def _with_row_names(rows: list[NumberedCells]) -> list[NumberedCells]:
     (number, first), *below = rows
     if len(below) < _LEAST_NUMBERED or names.fold(first[0]) in USUAL_NAMES:
         return rows
+    # Each row has one cell more than row 1: its number, which no other row has.
     numbers = {cells[0] for _, cells in below if len(cells) == len(first) + 1}
     if len(numbers) < len(below) or not all(map(str.isdecimal, numbers)):
         return rows

@@ -157,7 +157,7 @@ class FileSet:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of the only file if it is local, else over the names and states of the files.
+        """SHA-256 of a single local file; otherwise over the names and states of the files.
 
         Streams and Hub data sets have None.
         """

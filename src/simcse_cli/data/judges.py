@@ -80,7 +80,7 @@ class Roles:
         return cls(places)
 
     def found(self, facts: Facts) -> Found:
-        """Return the columns of each role."""
+        """Return the columns of each role, with what is known of them."""
         columns: Found = {}
         for role, places in self.columns.items():
             columns[role] = [facts.columns[at] for at in places]
@@ -129,7 +129,8 @@ def filter_pairs(facts: Facts, found: Found) -> Roles:
 def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> ColumnFacts | None:
     """Return the column whose labels tell which rows are pairs, or None if all rows are pairs.
 
-    ``keeps_labels`` says that the user named the labels whose rows are kept.
+    ``keeps_labels`` says that the user named the labels whose rows are kept. If there may be such a
+    column, but that is not certain, UndecidedError is raised.
     """
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
@@ -173,7 +174,7 @@ def judges_later(
 ) -> DataError:
     """Return the error for a watched column that seems to tell which rows are pairs.
 
-    All of the first rows have the first of ``values``.
+    ``values`` holds the distinct values of the column; the first rows have only the first of them.
     """
     facts = Facts(grid, given)
     what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
@@ -196,7 +197,7 @@ def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
 
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
-    """Return the free column whose name is usual for labels that say which rows are pairs."""
+    """Return the free column with a usual name of labels that say which rows are pairs, if any."""
     for column in by_name(_free(facts, found), *names.LABELS):
         if not column.is_topic and column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
             return column
@@ -320,7 +321,7 @@ def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[st
 
 
 def find_label(facts: Facts, found: Found) -> ColumnFacts:
-    """Return the column of the classes of texts or pairs."""
+    """Return the column of the classes of texts or pairs: labels, or else a few whole numbers."""
 
     def holds_labels(column: ColumnFacts) -> bool:
         return column.kind is Kind.LABEL and len(column.values) > 1

@@ -21,7 +21,10 @@ _Triplet = tuple[ColumnFacts, ColumnFacts, Sequence[ColumnFacts]]
 
 # ------------------------------------------------------------------ single texts
 def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Choose the column of texts from some columns: by a strong or a weak name, or by content."""
+    """Choose the column of texts from some columns: by a strong or a weak name, or by content.
+
+    Raise UndecidedError if several columns are equally likely.
+    """
     strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:
         return strong[0]
@@ -75,7 +78,7 @@ def find_sides(facts: Facts, job: Job) -> Found:
 
 
 class _Sides:
-    """Finds the two texts of a pair, whose roles in the job are ``left`` and ``right``."""
+    """Finds the two texts of a pair; ``left`` and ``right`` are their roles in the job."""
 
     def __init__(self, facts: Facts, job: Job) -> None:
         self.facts = facts
@@ -236,9 +239,11 @@ class _Sides:
         if len(texts) < 2:
             return self._too_few_texts()
         sides = [column for column in texts if not names.is_negative(column.name)]
+        offered = texts
         if len(sides) > 1:
+            offered = sides
             texts = [*sides, *(column for column in texts if column not in sides)]
-        choices = self._choices(sides if len(sides) > 1 else texts)
+        choices = self._choices(offered)
         if len(texts) == 3 and "hard_negative" in self.facts.given.roles:
             roles = (self.left, self.right, "hard_negative")
             choices.insert(0, Choice(dict(zip(roles, texts, strict=True)), "a triplet"))

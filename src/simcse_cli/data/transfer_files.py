@@ -55,6 +55,8 @@ _FILES = {
 }
 _FOLDERS = {"SST2": "SST/binary"}
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+# The part of a split, by its name in the column ``split`` of a file.
+_SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
 
 # One example: first sentence, second sentence (empty in the single-sentence tasks), label.
 _Row = tuple[str, str, int]
@@ -194,9 +196,6 @@ def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, s
         right = texts[1] if len(texts) > 1 else ""
         rows.setdefault(part, []).append((left, right, label))
     return rows
-
-
-_SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
 
 
 def _rank_of_label(label: str) -> tuple[bool, int, str]:
