@@ -44,7 +44,7 @@ _BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
 _LEAST_NUMBERED = 5  # rows needed to take their numbers for a column that the header lacks
-_NOTHING = "\x1f"  # texts do not hold it, so that each line is a single cell
+_NOTHING = "\x1f"  # a separator that no text holds, which makes each line a single cell
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
@@ -238,7 +238,7 @@ def _commas_belong_to_text(head: Sequence[str]) -> bool:
 def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
     """Raise DataError if a separator cuts at least half of the rows, but does not fit some row.
 
-    Of several such separators, the error tells of the one that cuts most rows.
+    If several do, the error is about the one that cuts most rows.
     """
     for fit in sorted(fits, key=attrgetter("share"), reverse=True):
         if fit.bad_row is not None and fit.share >= 0.5:

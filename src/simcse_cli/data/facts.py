@@ -86,7 +86,7 @@ class ColumnFacts:
 
     @property
     def repeats_words(self) -> bool:
-        """Tell whether it holds labels, and one is neither a number nor a word for yes or no."""
+        """Tell whether the column holds labels, and one of them is a word other than yes and no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
@@ -155,7 +155,7 @@ class Facts:
 
     @cached_property
     def named(self) -> dict[str, ColumnFacts]:
-        """The columns that the user named or numbered, by role, without those that are missing."""
+        """The columns that the user named or numbered, by role; missing ones are left out."""
         columns = {}
         for role, name in self.given.columns.items():
             column = self.find(name)
@@ -180,7 +180,7 @@ class Facts:
         return [column for column in self.columns if column not in taken]
 
     def fitting(self, taken: Collection[ColumnFacts] = ()) -> list[ColumnFacts]:
-        """Return the columns that can hold texts, without those that are taken."""
+        """Return the columns that can hold texts and are not taken."""
         return [column for column in self.all_but(taken) if column.can_hold_texts]
 
     def strong(self, role: str) -> list[ColumnFacts]:
@@ -214,9 +214,9 @@ def by_name(columns: Collection[ColumnFacts], *wanted: str) -> list[ColumnFacts]
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
-    """Return the columns that hold texts or, if there are none, the columns that hold words.
+    """Return the columns of texts or, if there are none, the columns of words.
 
-    Columns whose names speak against texts, such as those of scores, are left out.
+    Columns with usual names of scores, labels or descriptions are left out.
     """
     fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
     texts = [column for column in fitting if column.kind is not Kind.WORD]

@@ -229,7 +229,7 @@ def _items_of(value: Any, name: str) -> list[Any]:
     # An object with usual names of columns may be a row, and its values may be lists of texts. An
     # object with a list called "set" or "texts" may be a row, too: such texts all mean the same.
     may_be_row = any(names.is_known(key) or key in ("set", "texts") for key in value)
-    # The only list holds the rows, unless it is a list of texts in such a row.
+    # A single list holds the rows, unless the object may be a row, and the list holds its texts.
     only_list = columns[0] if len(columns) == 1 else []
     if only_list and (not may_be_row or _are_nested(only_list[:1])):
         return only_list
@@ -315,7 +315,10 @@ def _has_nested_lists(value: Any, *, in_list: bool = False) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each value inside a row that is no object, with its path: ``turns.0.content``."""
+    """Yield path and value of everything in a row that is no object and no list of objects.
+
+    A path is like ``turns.0.content``.
+    """
     for name, child in value.items():
         if _is_object_list(child):
             child = _numbered(child, 0)
@@ -528,7 +531,7 @@ def _saved_rows(source: str, folder: str, split: str) -> Iterator[dict[str, Any]
     """
     import datasets  # see _hub_rows
 
-    # A dataset that was saved as a single split lacks the name of the split, so it is read whole.
+    # A single split is saved without its name, so it is read whatever ``split`` says.
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:

@@ -26,8 +26,8 @@ class Grid:
     Attributes:
         sample: the first rows; ``rows`` yields them, too.
         is_named: whether the names are in the file; otherwise they are numbers from 1.
-        is_published: whether the table has the layout of a published corpus, so that its unused
-            columns are not worth a remark.
+        is_published: whether the table has the layout of a published corpus; then unused columns
+            are not worth a remark.
         notes: what the user should know about how the table was read.
         unit: what the numbers of the rows count: lines of a file, items of a list, or rows.
     """
@@ -53,7 +53,7 @@ class Grid:
         rows = iter(rows)
         head = list(islice(rows, 1))
         names = tuple(chain.from_iterable(row for _, row in head))
-        # A row that was a list has numbers for names, which are not in the file.
+        # If the row was a list, its names are numbers, and not in the file.
         is_named = not all(map(str.isdigit, names))
         return cls(source, names, chain(head, rows), is_named=is_named, unit=unit)
 
@@ -63,9 +63,10 @@ class Grid:
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
 
     def reach(self, names: Iterable[str]) -> None:
-        """Add those of ``names`` that are items of a list that is too short in row 1.
+        """Add columns for items of lists that are too short in row 1.
 
-        A later row of ``sample`` needs to have the item. Other names are not added.
+        A name in ``names`` is added if row 1 lacks it for this reason, and a later row of
+        ``sample`` has it.
         """
         rows = [row for _, row in self.sample if isinstance(row, dict)]
         for name in names:

@@ -92,8 +92,8 @@ def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> s
     """Return whether any column votes for a header (True) and any votes against it (False).
 
     ``first`` holds the cells of row 1, and ``columns`` the cells below each of them. Only columns
-    of numbers, ids, dates or lists vote: for a header if the cell in row 1 is of another kind than
-    those below, and against it if it is of the same kind.
+    of numbers, ids, dates or lists vote. They vote against a header if the cell in row 1 is of the
+    same kind as the cells below, and otherwise for it.
     """
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
@@ -155,11 +155,12 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
         looks.append(_look(cell, texts))
     if looks and "" not in looks and "strong" in looks:
         return Header(True, by_look=True)
-    # If no cell differs, row 1 is data. Only above columns of words it is uncertain, because a
-    # header looks like them.
-    if not any(looks) and (holds_more_than_words or not looks):
-        return Header(False)
-    return Header(None)
+    # It stays open if cells differ, but not clearly; and above words alone, since a header looks
+    # like them. Otherwise no cell differs, so row 1 is data.
+    are_words_alone = looks and not holds_more_than_words
+    if any(looks) or are_words_alone:
+        return Header(None)
+    return Header(False)
 
 
 def _look(cell: str, texts: Sequence[str]) -> str:

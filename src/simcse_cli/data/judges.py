@@ -216,7 +216,7 @@ def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
 
 
 def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> UndecidedError:
-    """Return an error that asks which values of a column mark the rows that are pairs."""
+    """Return an error that asks which values in the column ``judge`` mark pairs."""
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
@@ -268,10 +268,10 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
     It is the first of these that there is:
 
     - the column that the user named as score or label;
-    - a column with a usual name of scores, unless it looks like labels: a faulty cell in it is
-      reported later; or one of numbers with a usual name of labels;
-    - the only column of numbers that look like scores, or else like labels. A column whose name is
-      that of a description, such as a length, is left out; several columns are an error.
+    - a column of numbers with a usual name of scores or of labels. With a name of scores, a column
+      counts even if it has faulty cells, which are reported later, but not if it has labels only;
+    - the only column of numbers that look like scores, or else like labels. Columns with names of
+      descriptions, such as ``length``, are left out; several columns are an error.
 
     Once all rows are read, ``require_scores`` looks at the numbers.
     """

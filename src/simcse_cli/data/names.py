@@ -135,13 +135,13 @@ def are_languages(names: Sequence[str]) -> bool:
 
 
 def is_hard_negative(name: str) -> bool:
-    """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
+    """Tell whether a column with this name holds hard negatives: ``negative_2`` or ``neg3``."""
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
 
 
 def is_negative(name: str) -> bool:
-    """Tell whether a name is that of any negatives, such as ``negative_ctxs.0.text``."""
+    """Tell whether a column with this name holds any negatives: ``negative_ctxs.0.text``."""
     return is_hard_negative(name) or _NEGATIVE.match(fold(name)) is not None
 
 

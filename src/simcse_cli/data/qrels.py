@@ -9,9 +9,10 @@ there is no tab):
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
 Ids are those of an ``id`` or ``_id`` column. Without one, they are row numbers from 1, and each
-judged id has to be a row number. Only a relevance above 0 counts. A judged document that the corpus
-lacks counts as not found, as in trec_eval, but a sentence of a group that the corpus lacks does not
-count. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is part of its text.
+judged id has to be a row number. Only a relevance above 0 counts. The corpus may lack a judged
+document, which then counts as not found, as in trec_eval. It may also lack sentences of a group,
+and these do not count. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is
+part of its text.
 """
 
 import random
@@ -219,7 +220,7 @@ def _wrong_columns(path: Path | str, line_no: int, cells: list[str], needed: str
 def _by_group(
     judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return, for each query, the rows of the corpus sentences that are in one of its groups."""
+    """Return, for each query, the rows of the corpus sentences that share a group with it."""
     groups_of_sentence: defaultdict[str, set[str]] = defaultdict(set)
     rows_of_group: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in judgements:
@@ -327,7 +328,7 @@ def _tell_row_numbers(
     An index does not look for a column of ids on its own. So DataError is raised if it was made
     without such a column, and the column has a usual name.
     """
-    # Queries that are a sample of the corpus have its source, which is told once.
+    # Queries may be a sample of the corpus. Then both have one source, and the user is told once.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
         if texts.given_ids is not None:
             continue

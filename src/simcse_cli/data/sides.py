@@ -150,9 +150,9 @@ class _Sides:
     def _candidates(
         self, role: str, named: ColumnFacts | None, taken: Sequence[ColumnFacts | None]
     ) -> list[ColumnFacts]:
-        """Return the column that the user named for a side, or those with a strong name for it.
+        """Return the column ``named`` by the user, or else the columns with a strong name.
 
-        Columns in ``taken`` have another role.
+        Columns in ``taken`` have another role, and are left out.
         """
         candidates = self.facts.strong(role) if named is None else [named]
         return [column for column in candidates if column not in taken]
@@ -177,7 +177,7 @@ class _Sides:
             return texts[0]
         if texts:
             raise self._which_pair([known, *texts])
-        # At last, a text that is the same in all of the first rows, such as a premise.
+        # At last, a column with the same text in all of the first rows, such as a premise.
         for column in self.facts.all_but(taken):
             is_constant = column.kind is Kind.LABEL and len(column.values) < 2
             if is_constant and column.name in names.WEAK_SIDES[side]:

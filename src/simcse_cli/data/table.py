@@ -163,7 +163,7 @@ class Table:
             return
 
         # Which cells would be the texts, if the lines were a table?
-        text_at = 0  # it stays column 1 if it is not certain which one holds the texts
+        text_at = 0  # column 1, unless the column of texts is certain
         given = Given(separator=separator, never_asks=True)
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
@@ -248,8 +248,8 @@ class Table:
     def _watched(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
         """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
 
-        It does as soon as it has a second value, if all its values are numbers or words for yes and
-        no. With other values, it does at the end if it has two to five of them.
+        A column of numbers, or of words for yes and no, seems to do so as soon as it has a second
+        value. Any other column does if it has two to five values at the end.
         """
         grid, roles = self.reading.grid, self.reading.roles
         values_at: dict[int, list[str]] = {at: [] for at in roles.watched}
@@ -374,8 +374,8 @@ class Table:
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.
 
-        A cell that is a list has several texts. ``is_list`` says that the column holds lists, so
-        that a text such as ``["a", "b"]`` is read as a list, too.
+        A cell that is a list has several texts. With ``is_list``, a text such as ``["a", "b"]`` is
+        read as a list, too.
         """
         if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
             cell = items

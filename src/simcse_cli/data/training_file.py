@@ -87,9 +87,9 @@ def iter_training_rows(
     """Yield the training rows of a table: the names of the columns, and the texts in them.
 
     A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
-    many training rows as its longest list has items, and shorter lists are repeated. A row whose
-    label says that it is no pair is left out, and ``left_out`` counts it by its label. ``position``
-    always holds the row of the table that was read last.
+    many training rows as its longest list has items, and shorter lists are repeated. Rows whose
+    labels mark no pairs are left out, and counted by label in ``left_out``. ``position`` always
+    holds the row of the table that was read last.
     """
     position = position or RowPosition()
     position.open(table.name)
@@ -141,8 +141,8 @@ def _expanded(
 ) -> Iterator[Row]:
     """Yield the training rows that one row of a table gives: the i-th has text i of each role.
 
-    ``places_of_roles`` tells for each role in which columns of the table its texts are. ``cells``
-    begins with the cells of these columns, in the same order.
+    ``places_of_roles`` holds the places of the columns of each role. ``cells`` begins with the
+    cells of these columns, in the same order.
     """
     # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []

@@ -176,7 +176,7 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
 def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    # A column ``split`` is used here, so no remark may say that it is not.
+    # A column ``split`` is used here: it may not be in the remark on columns that are not used.
     given = replace(given, beside=(*given.beside, "split"))
     table = Table(path, Job.LABELLED, given)
     # Each row gives one text, or the two of a pair, and then the label.

@@ -60,7 +60,7 @@ class ActNorm(nn.Module):
 
 
 class CouplingNet(nn.Module):
-    """The network that computes the shift of a coupling layer from half of its channels.
+    """The network of a coupling layer: it computes the shift from one half of the channels.
 
     It maps ``(B, n_channels)`` to ``(B, n_channels)``, where ``n_channels`` is the size of the
     half. It has two hidden layers of ``width`` units, each linear with actnorm and ReLU; their

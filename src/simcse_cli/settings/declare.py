@@ -160,7 +160,7 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def words_of(group: type, values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the command-line words for those of the named settings that the user has chosen."""
+    """Return, as command-line words, the named settings that the user has chosen."""
     declared = settings_of(group)
     words = []
     for name in names:
@@ -239,10 +239,10 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first setting that the user has chosen and that has no effect.
+    """Raise UsageError for the first setting that the user has chosen, but that has no effect.
 
-    Whether a setting has an effect depends on the values of the other settings. ``place_of``
-    returns the name of a setting in messages.
+    The values of other settings decide whether a setting has an effect. ``place_of`` returns the
+    name of a setting in messages.
     """
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, details) in declared.items():
@@ -314,8 +314,8 @@ def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    ``name=text`` asks for a value equal to the text, ``name~text`` for one that contains it (the
-    value in lower case), and ``name`` alone for any value that is not empty or false.
+    With ``name=text``, the value has to equal the text; with ``name~text``, the value in lower case
+    has to contain it. With ``name`` alone, any value is enough that is not empty, false or zero.
     """
     for name, sign, text in _alternatives(condition):
         value = values.get(name)

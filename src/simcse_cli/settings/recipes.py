@@ -154,7 +154,7 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables except those that hold settings of a run."""
+    """Return the environment without the variables that hold settings of a run."""
     return {variable: v for variable, v in environment.items() if variable not in _NAME_OF}
 
 
@@ -229,6 +229,7 @@ def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[No
         keys = names_by_key(settings_of(TrainConfig))
         flag = error.message.partition(" ")[0].removesuffix(":")
         name = keys.get(flag.lstrip("-").replace("-", "_"))
+        # The error is not about a setting, or about one that a flag has given.
         if name is None or not flag.startswith("--") or name in flags:
             raise
         variables = given_variables()
