@@ -109,8 +109,8 @@ class DemoCorpus:
 
 
 def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
-    """Return the corpus for a seed and sizes, which is the same on every machine."""
-    # The parts are drawn from one generator in this order; another order would change all parts.
+    """Return the corpus of a seed and sizes; it is the same on every machine."""
+    # The parts are drawn from one generator in the order below; another order would change them.
     generator = _Generator(Random(seed))
     n_held_out = sizes.pairs // 4
     n_graded = {"train": sizes.pairs - 2 * n_held_out, "dev": n_held_out, "test": n_held_out}

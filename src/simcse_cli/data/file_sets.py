@@ -109,7 +109,7 @@ class FileSet:
         ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
         several text files with blank lines are refused, because each may be one document.
         """
-        # In reverse order, so that the first file of each format stays.
+        # In reverse order, so that the first file of each format is kept.
         first_of_format = {guess_format(file): file for file in reversed(self.files)}
         if len(first_of_format) > 1:
             first, second = sorted(first_of_format.values())[:2]

@@ -478,12 +478,12 @@ def parquet_rows(
             n_to_skip -= n_skipped
             part = Table.from_batches([batch.slice(n_skipped)])
             is_nested = any(map(types.is_nested, part.schema.types))
-            # If the file has structs, lists of objects become columns, too, even where no struct
-            # is read.
+            # In a file with structs, lists of objects become columns, too, even if only lists are
+            # read.
             if not (has_structs and is_nested):
                 yield from part.to_pylist()
                 continue
-            # The schema, unlike a row, also names what is in a struct that is null.
+            # The schema flattens structs, because in a row, a struct that is null has no fields.
             while any(map(types.is_struct, part.schema.types)):
                 part = part.flatten()
             yield from map(dict, map(_flat, part.to_pylist()))

@@ -89,7 +89,7 @@ def _filled(cells: Iterable[str]) -> list[str]:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return whether any column votes for a header (True) and any votes against it (False).
+    """Return the distinct votes of the columns: True for a header, False against it.
 
     ``first`` holds the cells of row 1, and ``columns`` the cells below each of them. Only columns
     of numbers, ids, dates or lists vote. They vote against a header if the cell in row 1 is of the
@@ -179,7 +179,7 @@ def _look(cell: str, texts: Sequence[str]) -> str:
             return "strong"
     if mark and mark in marks_below:
         return ""  # the cell ends like texts below it; names seldom end with a mark
-    # Texts that are too few for strong evidence may share an end mark that the cell lacks.
+    # An end mark that the texts share and the cell lacks is weak evidence if the texts are few.
     if (is_shared and usual_mark) or _differs_weakly(cell, texts):
         return "weak"
     return ""

@@ -252,7 +252,7 @@ def _can_make_triplets(labels: Sequence[str]) -> bool:
 
 
 def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -> list[Choice]:
-    """Return the choices to keep the rows of one of some values, and to take every row."""
+    """Return a choice for each value, to keep only its rows, and a choice to take every row."""
     sides = _side_columns(found)
     choices = []
     for value in values:
@@ -300,8 +300,8 @@ def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[st
     A column that the user named, or that has a usual name of scores, always holds scores. Any other
     column may hold classes if its values are 0, 1 or 2, or -1 for no label, and
 
-    - the right column is named hypothesis;
-    - or it has a usual name of labels itself, and holds other numbers than 0 and 1.
+    - the right column is named hypothesis,
+    - or the column itself has a usual name of labels, and other values than 0 and 1.
     """
     facts = Facts(grid, given)
     found = roles.found(facts)

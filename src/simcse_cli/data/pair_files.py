@@ -124,7 +124,7 @@ def iter_scored_pairs(
     """
     n_pairs = n_blank = 0
     scores = set[float]()
-    missing_place = ""  # the first row with the score -1
+    minus_1_place = ""  # the first row with the score -1
     spellings = _Spellings()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
@@ -142,8 +142,8 @@ def iter_scored_pairs(
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         spellings.add(place, score)
         scores.add(value)
-        if value == -1 and not missing_place:
-            missing_place = place
+        if value == -1 and not minus_1_place:
+            minus_1_place = place
         n_pairs += 1
         left, right = map(one_line, texts)
         yield left, right, value
@@ -153,9 +153,9 @@ def iter_scored_pairs(
         raise DataError(f"{source_name(source)} holds no pair with a score")
     # If -1 is the only negative score, it hardly belongs to the scale, unless 1 is the highest one.
     others = scores - {-1}
-    if missing_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
+    if minus_1_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
         raise DataError(
-            f"{missing_place}: score -1 beside scores from {min(others):g} to {max(others):g}, "
+            f"{minus_1_place}: score -1 beside scores from {min(others):g} to {max(others):g}, "
             "need an empty cell where there is no score",
             hint="leave these cells empty, or add 1 to all scores if -1 is one",
         )
@@ -214,6 +214,7 @@ def _iter_rows(
                 other_labels[label] += 1
                 continue
         has_rows = True
+        # The score, if the job needs it, and the cells in ``columns``.
         others = list(map(cell_text, cells[2:]))
         if job is Job.SCORED and len(scores) <= MOST_VALUES and not is_missing(others[0]):
             scores.add(others[0].strip())

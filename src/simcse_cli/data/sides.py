@@ -23,7 +23,7 @@ _Triplet = tuple[ColumnFacts, ColumnFacts, Sequence[ColumnFacts]]
 def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
     """Choose the column of texts from some columns: by a strong or a weak name, or by content.
 
-    Raise UndecidedError if several columns are equally likely.
+    Raise UndecidedError if the column is not certain.
     """
     strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:

@@ -249,7 +249,7 @@ class Table:
         """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
 
         A column of numbers, or of words for yes and no, seems to do so as soon as it has a second
-        value. Any other column does if it has two to five values at the end.
+        value. Any other column does if it has two to five values in the end.
         """
         grid, roles = self.reading.grid, self.reading.roles
         values_at: dict[int, list[str]] = {at: [] for at in roles.watched}

@@ -141,6 +141,7 @@ def _last_place(content: IO[bytes]) -> tuple[str, int]:
     while more := content.read(_BLOCK):
         block = block[-_LONGEST_TAG:] + more  # a tag may begin in one block and end in the next
         for letters in set(_FAR_CELL.findall(block)):
+            # AAA comes behind ZZ.
             column = max(column, letters.decode(), key=lambda name: (len(name), name))
         if last := _LAST_CELL.match(block):
             row = int(last[1])
