@@ -110,6 +110,7 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
+    # An empty file is a table without columns, or no texts.
     columns = ("1",) if head or single else ()
     return Grid(name, columns, rows, is_named=False), single
 
@@ -354,9 +355,9 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
     """Return the name of the sheet to read: the one that the user named, or else the first.
 
-    Raise DataError if the named sheet is missing, or if another one is probably meant than the
-    first. It is if the first sheet has one column, like a title page, and another has more, or if
-    only another sheet has a column that the user named.
+    Raise DataError if the named sheet is missing, or if another sheet than the first is probably
+    meant: if the first has one column, like a title page, and another has more; or if another has a
+    column that the user named, and the first has not.
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:

@@ -196,8 +196,9 @@ def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
     It does if it is unusually short, is at least one and a half times as long as the longest text,
     or begins with a capital where all texts begin with a small letter.
     """
-    # Phrases vary less in length than sentences do, so a cell below their median is short. Beside
-    # many sentences, a cell that would be in their shortest tenth is short.
+    # Phrases vary less in length than sentences do, so a cell below their median is short. Above
+    # many sentences, a cell that would be in their shortest tenth is short; above few, only one
+    # that is shorter than all of them.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         shortest_usual = median(lengths)

@@ -119,7 +119,7 @@ def filter_pairs(facts: Facts, found: Found) -> Roles:
     (positive,) = found["positive"]
     labels = _IS_PAIR | _IS_PAIR_OF.get(positive.name, {})
     are_known = labels.keys() >= set(map(str.lower, label.values))
-    # Beside a hypothesis, 0 is an entailment in some sets of two classes, and none in others.
+    # Beside a hypothesis, the label 0 of two classes means entailment in some sets, but not in all.
     if not are_known or (positive.name == "hypothesis" and label.are_two_classes):
         raise _which_are_pairs(facts, label, found)
     # ``label.values`` leaves out missing labels, which mark no pairs.

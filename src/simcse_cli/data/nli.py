@@ -69,7 +69,7 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
         if pair.label is not None:
             seen.add(label_text.strip())
         yield pair
-    # In sets of two classes, without a 2, the label 0 means entailment in some, and not in others.
+    # Without a 2, there are two classes, and 0 means entailment in some sets, but not in all.
     if seen and seen <= {"0", "1"}:
         source = shlex.quote(table.name)
         output = shlex.quote(f"{Path(table.name).stem}-pairs.csv")

@@ -219,6 +219,7 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
     used_numbers = set(beside) - set(grid.names)  # a number that is also a name means the name
     unused = []
     for at, name in enumerate(grid.names):
+        # A column without a name in the header is called ``columnN``.
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
         is_used = at in used_places or name in beside or str(at + 1) in used_numbers
         if not is_used and not is_blank:

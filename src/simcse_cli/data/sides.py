@@ -261,8 +261,8 @@ class _Sides:
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
-        # Numbers, ids and dates are no texts, but a few words that recur may be, and so may ids in
-        # two columns with names of texts.
+        # Offer columns of texts, or of a few words that recur. If there are not two, offer columns
+        # with names of texts, whatever they hold, such as ids.
         likely = [
             column
             for column in filled

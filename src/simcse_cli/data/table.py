@@ -438,10 +438,10 @@ class Table:
 
 
 def _are_alike(first: TableReading, later: TableReading, role: str) -> bool:
-    """Tell whether a role has as many columns in a later JSON row as in row 1, under good names.
+    """Tell whether a role has as many columns in a later JSON row as in row 1, and fitting names.
 
-    A column may have another name than in row 1 only if both names are usual for the role. Content
-    alone would be a guess: a row without its text may hold a label.
+    A name may differ from that in row 1 if both are usual for the role. A column chosen by its
+    content alone would be a guess: a row without its text may hold a label.
     """
     names_in_row_1 = first.grid.names_at(first.places(role))
     names_here = later.grid.names_at(later.places(role))

@@ -156,10 +156,7 @@ def _expanded(
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a list of one remark that counts the rows left out by label, or [] if there are none.
-
-    They were left out because their labels say that they are not pairs.
-    """
+    """Return a list of one remark on rows that are no pairs, counted by label; [] without any."""
     if not left_out:
         return []
     counts = []

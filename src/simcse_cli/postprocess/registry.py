@@ -108,7 +108,7 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError for any other encoder than the one it was fitted on.
+    """Raise CheckpointError unless the post-processor was fitted on this encoder.
 
     ``dim`` and ``digest`` are those of the encoder; ``place`` names the post-processor in the
     message.

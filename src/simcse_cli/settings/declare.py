@@ -210,7 +210,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value that its setting cannot have; ``place`` names their file."""
+    """Raise an error for a value that its setting cannot have; ``place`` is the file with them."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
