@@ -44,7 +44,7 @@ _BARS = ("|||", "||", "|")  # a shorter one fits wherever a longer one does
 _HEAD_LINES = 400
 _LEAST_SHARE = 0.8  # a separator must cut at least this share of the rows
 _LEAST_NUMBERED = 5  # rows needed to take their numbers for a column that the header lacks
-_NOTHING = "\x1f"  # texts do not hold it, so that each line is a single cell
+_NOTHING = "\x1f"  # a separator that no text holds, which makes each line a single cell
 # A row of a TSV file with quotes around all texts. Some programs write such files; published
 # corpora have bare quotes instead.
 _QUOTED_ROW = re.compile(r'(?:"(?:[^"\t]|"")*"|[-+\d.,]*)(?:\t(?:"(?:[^"\t]|"")*"|[-+\d.,]*))*')
@@ -93,7 +93,10 @@ def open_delimited(lines: Iterator[str], source: str, given: Given) -> Grid:
 
 
 def holds_cells(head: Sequence[str], source: str) -> bool:
-    """Tell whether the first lines of a text file look like the rows of a table."""
+    """Tell whether the first lines of a text file look like the rows of a table.
+
+    Raise DataError if that is not certain, as ``choose_separator`` does.
+    """
     if head and head[0].startswith("sep="):  # it tells Excel the separator
         return True
     return _is_markdown(head) or choose_separator(head, source) != NO_SEPARATOR
@@ -140,9 +143,11 @@ def stsb_rows(lines: Iterable[str], source: str, *, hint: str) -> Iterator[Numbe
 class _Fit:
     """How a separator cuts the first rows.
 
-    ``share`` is the fraction of rows that it cuts; ``bad_row`` is a row that it does not fit, if
-    any; ``has_names`` tells whether a cell of row 1 is a usual name of a column; ``error`` is the
-    error of a broken row, if no row before it could be read.
+    Attributes:
+        share: the fraction of the rows that it cuts.
+        bad_row: the first row that it does not fit, if there is one.
+        has_names: whether a cell of row 1 is a usual name of a column.
+        error: the error of a broken row, if no row before it could be read.
     """
 
     separator: str
@@ -162,7 +167,7 @@ class _Fit:
 def choose_separator(head: Sequence[str], source: str) -> str:
     """Return the separator that fits the first lines of a table, or NO_SEPARATOR.
 
-    Raise DataError if broken or uneven rows are why none fits, or if several fit equally well.
+    Raise DataError if several fit equally well, or if none fits because of broken or uneven rows.
     """
     fits = [_fit(head, separator, source) for separator in SEPARATORS]
     fitting = [fit for fit in fits if fit.share > 0 and fit.bad_row is None]
@@ -233,7 +238,7 @@ def _commas_belong_to_text(head: Sequence[str]) -> bool:
 def _refuse_uneven(fits: Sequence[_Fit], source: str) -> None:
     """Raise DataError if a separator cuts at least half of the rows, but does not fit some row.
 
-    Of several such separators, the error tells of the one that cuts most rows.
+    If several do, the error is about the one that cuts most rows.
     """
     for fit in sorted(fits, key=attrgetter("share"), reverse=True):
         if fit.bad_row is not None and fit.share >= 0.5:
@@ -290,10 +295,10 @@ def _cells(
     """
     if separator == NO_SEPARATOR:
         separator = _NOTHING
-    # Split plainly what the CSV reader cannot read: its separator is one character other than a
-    # quote, and it refuses bare quotes, which most TSV files have.
-    is_quoted = separator == "\t" and all(map(_QUOTED_ROW.fullmatch, head))
-    if len(separator) > 1 or separator == '"' or (separator == "\t" and not is_quoted):
+    # The CSV reader takes one character other than a quote as its separator. It refuses bare
+    # quotes, which most TSV files have.
+    is_plain_tsv = separator == "\t" and not all(map(_QUOTED_ROW.fullmatch, head))
+    if len(separator) > 1 or separator == '"' or is_plain_tsv:
         return _split_cells(lines, separator, source)
     return _csv_cells(lines, separator, source)
 
@@ -301,13 +306,13 @@ def _cells(
 def _csv_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
     """Yield the rows that the rules of CSV give.
 
-    A row that breaks them raises DataError with the number of its first line: a quote that is not
-    closed takes in the lines below it, so the reader stops far from it.
+    Raise DataError for a row that breaks them, with the number of its first line: after a quote
+    that is not closed, the reader stops only many lines below.
     """
     # A quoted cell may span lines. Their ends are part of it, so the reader must get them.
     ended_lines = (line + "\n" for line in lines)
     reader = csv.reader(ended_lines, delimiter=separator, strict=True)
-    n_read = 0  # lines of the rows before
+    n_read = 0  # number of lines up to the end of the last row
     try:
         for cells in reader:
             n_read = reader.line_num
@@ -332,7 +337,7 @@ def _lone_return(source: str, number: int) -> DataError:
 
 
 def refuse_returns(lines: Iterable[str], source: str) -> Iterator[str]:
-    """Yield the lines; raise DataError for one with a carriage return, which may end a text."""
+    """Yield the lines; raise DataError for a carriage return, which may mean the end of a line."""
     for number, line in enumerate(lines, start=1):
         if "\r" in line:
             raise _lone_return(source, number)
@@ -340,7 +345,7 @@ def refuse_returns(lines: Iterable[str], source: str) -> Iterator[str]:
 
 
 def _split_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[NumberedCells]:
-    """Split each line that is not blank at the separator; ``_unquote`` removes some quotes."""
+    """Split each line that is not blank at the separator, and ``_unquote`` its cells."""
     for number, line in enumerate(refuse_returns(lines, source), start=1):
         if '"' in line:
             yield number, list(map(_unquote, line.split(separator)))
@@ -349,7 +354,10 @@ def _split_cells(lines: Iterable[str], separator: str, source: str) -> Iterator[
 
 
 def _unquote(cell: str) -> str:
-    # Many TSV files hold bare quotes, so only a cell with doubled quotes inside is unquoted.
+    """Remove the quotes around a cell if all quotes inside are doubled, and there are some.
+
+    Other quotes are kept, because many TSV files hold bare quotes.
+    """
     if len(cell) < 2 or cell[0] != '"' or cell[-1] != '"':
         return cell
     parts = cell[1:-1].split('""')
@@ -372,7 +380,7 @@ def named_rows(rows: Iterator[NumberedCells], source: str, given: Given) -> Grid
     head = _without_titles(list(islice(rows, SAMPLE_ROWS + 1)))
     if not head:
         return Grid(source, (), iter(()), is_named=True)
-    # Only a header can lack the name of a column.
+    # A row to which ``_with_row_names`` adds a cell is certainly a header.
     header = given.header
     if header is not False and (with_row_names := _with_row_names(head)) is not head:
         head = with_row_names
@@ -387,9 +395,9 @@ def named_rows(rows: Iterator[NumberedCells], source: str, given: Given) -> Grid
         header = decision.found
         if decision.by_look:
             notes = (f"{source}: row 1 is read as the header; if it is data: --no-header",)
-        elif header is None and not given.never_asks:
-            raise _undecided_header(sample, source)
         elif header is None:
+            if not given.never_asks:
+                raise _undecided_header(sample, source)
             notes = (f"{source}: row 1 may be the header: --header, or as data: --no-header",)
 
     # Without a header, columns are named by their numbers.
@@ -436,14 +444,16 @@ def _without_titles(rows: list[NumberedCells]) -> list[NumberedCells]:
 
 
 def _with_row_names(rows: list[NumberedCells]) -> list[NumberedCells]:
-    """Add an empty cell to the header if it is from R, which does not name the numbers of rows.
+    """Return the rows of a table from R with an empty cell added in front of the header.
 
-    Otherwise return ``rows`` itself, also for a table with an id or with few rows: there, a text
-    that holds the separator would look the same.
+    R begins each row with its number, but gives the column of these numbers no name. Any other
+    table is returned as ``rows`` itself. So is one with an id or with few rows, where a text that
+    holds the separator would look the same.
     """
     (number, first), *below = rows
     if len(below) < _LEAST_NUMBERED or names.fold(first[0]) in USUAL_NAMES:
         return rows
+    # Each row has one cell more than row 1: its number, which no other row has.
     numbers = {cells[0] for _, cells in below if len(cells) == len(first) + 1}
     if len(numbers) < len(below) or not all(map(str.isdecimal, numbers)):
         return rows

@@ -109,8 +109,8 @@ class DemoCorpus:
 
 
 def build_demo_corpus(sizes: DemoSizes, *, seed: int) -> DemoCorpus:
-    """Return the corpus for a seed and sizes, which is the same on every machine."""
-    # The parts are drawn from one generator in this order; another order would change all parts.
+    """Return the corpus of a seed and sizes; it is the same on every machine."""
+    # The parts are drawn from one generator in the order below; another order would change them.
     generator = _Generator(Random(seed))
     n_held_out = sizes.pairs // 4
     n_graded = {"train": sizes.pairs - 2 * n_held_out, "dev": n_held_out, "test": n_held_out}
@@ -206,7 +206,7 @@ class _Generator:
         return self._new(lambda: phrase(draw_scene(self._rng), self._rng))
 
     def graded(self, count: int) -> Iterator[tuple[float, str, str]]:
-        """Yield scored pairs; of the second scene, 0, 1, ... or 5 parts are changed, in turn."""
+        """Yield scored pairs: for the second text, 0, 1, ... or 5 parts are changed in turn."""
         for index in range(count):
             scene = draw_scene(self._rng)
             n_changed = index % (len(PARTS) + 1)
@@ -218,9 +218,10 @@ class _Generator:
         """Yield premises with three hypotheses: one follows, one may be true, and one is false."""
         for index in range(count):
             scene = draw_scene(self._rng)
-            shorter = replace(scene, time=None)
             if self._rng.random() < 0.5:
                 shorter = replace(scene, place=None)
+            else:
+                shorter = replace(scene, time=None)
             # One false hypothesis in three denies the scene; the other two tell of another action.
             negated = index % 3 == 0
             false = scene if negated else vary(scene, ["action", "thing"], self._rng)

@@ -22,8 +22,8 @@ from simcse_cli.settings.declare import setting
 def grammar() -> dict[str, Any]:
     """Return the words of the generated corpus, by the top-level keys of their YAML file.
 
-    Five keys are the parts of a scene, each with its wordings. ``sources`` has phrases that say who
-    tells of a scene, such as a diary. ``company`` has phrases that can be added to a sentence.
+    Five keys are the parts of a scene, each with its wordings. ``sources`` has phrases for the
+    source of a sentence, such as a diary. ``company`` has phrases that can be added to a sentence.
     """
     return dict(parse_yaml(resource("demo_grammar.yaml"), "demo_grammar.yaml"))
 
@@ -69,7 +69,7 @@ def draw_scene(rng: Random) -> Scene:
 def vary(scene: Scene, parts: list[str], rng: Random) -> Scene:
     """Return the scene with each of ``parts`` changed.
 
-    The thing changes too where it does not go with the new action.
+    The thing also changes if the old one does not go with the new action.
     """
     changes: dict[str, str] = {}
     for part in ("agent", "place", "time"):

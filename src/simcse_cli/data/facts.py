@@ -53,7 +53,7 @@ class ColumnFacts:
 
     @property
     def is_topic(self) -> bool:
-        """Tell whether the name says what a text or a pair is about, and so judges no pair."""
+        """Tell whether the name is that of a topic or description, so the column judges no pair."""
         return self.describes or self.name in names.TOPICS
 
     @property
@@ -86,12 +86,12 @@ class ColumnFacts:
 
     @property
     def repeats_words(self) -> bool:
-        """Tell whether the column holds labels that are not all numbers or words for yes and no."""
+        """Tell whether the column holds labels, and one of them is a word other than yes and no."""
         return self.kind is Kind.LABEL and not is_judgement(self.texts)
 
     @property
     def repeats_itself(self) -> bool:
-        """Tell whether texts begin with the same words, or recur, as the licences of texts do."""
+        """Tell whether ten texts or more all begin alike, or recur often, as licences do."""
         texts = [text for text in self.texts if not is_missing(text)]
         if len(texts) < _LEAST_REPEATING:
             return False
@@ -155,7 +155,7 @@ class Facts:
 
     @cached_property
     def named(self) -> dict[str, ColumnFacts]:
-        """The columns that the user named or numbered, by role, without those that are missing."""
+        """The columns that the user named or numbered, by role; missing ones are left out."""
         columns = {}
         for role, name in self.given.columns.items():
             column = self.find(name)
@@ -180,13 +180,14 @@ class Facts:
         return [column for column in self.columns if column not in taken]
 
     def fitting(self, taken: Collection[ColumnFacts] = ()) -> list[ColumnFacts]:
-        """Return the columns that can hold texts, without those that are taken."""
+        """Return the columns that can hold texts and are not taken."""
         return [column for column in self.all_but(taken) if column.can_hold_texts]
 
     def strong(self, role: str) -> list[ColumnFacts]:
         """Return the columns whose name alone makes them ``role``, the anchor or the positive."""
         named = [column for column in self.columns if column.name in names.STRONG[role]]
         fitting = [column for column in named if column.can_hold_texts_if_named]
+        # The name of the role itself counts more than other names.
         if exact := by_name(fitting, role):
             return exact
         if len(fitting) > 1:  # a prompt is then an instruction beside the text
@@ -213,9 +214,9 @@ def by_name(columns: Collection[ColumnFacts], *wanted: str) -> list[ColumnFacts]
 
 
 def texts_or_words(columns: Iterable[ColumnFacts]) -> list[ColumnFacts]:
-    """Return the columns that hold texts or, if there are none, the columns that hold words.
+    """Return the columns of texts or, if there are none, the columns of words.
 
-    Columns whose names speak against texts, such as those of scores, are left out.
+    Columns with usual names of scores, labels or descriptions are left out.
     """
     fitting = [column for column in columns if column.can_hold_texts and column.name_allows_texts]
     texts = [column for column in fitting if column.kind is not Kind.WORD]

@@ -33,8 +33,9 @@ _LINES_LOOKED_AT = 1000  # of each file
 class FileSet:
     """One input of one or more files, in the order of their names.
 
-    ``source`` is the input as the user named it; ``blank`` counts, by file, the empty texts that
-    were read. ``unused`` are the columns of the first file that hold no texts, once it was read.
+    ``source`` is the input as the user named it. Reading fills the last two fields: ``blank``
+    counts the empty texts by file, and ``unused`` holds the columns of the first file that are not
+    read as texts.
     """
 
     source: str
@@ -92,7 +93,7 @@ class FileSet:
 
     @property
     def is_stored(self) -> bool:
-        """Tell whether the input can be read again, which a stream or a Hub data set cannot."""
+        """Tell whether the input can be read again; a stream or a Hub data set cannot."""
         return is_remote(self.source) or Path(self.files[0]).is_file()
 
     @property
@@ -108,7 +109,7 @@ class FileSet:
         ``asks_text_per`` is true if the user has not said whether a text is a file or a line. Then
         several text files with blank lines are refused, because each may be one document.
         """
-        # In reverse order, so that the first file of each format stays.
+        # In reverse order, so that the first file of each format is kept.
         first_of_format = {guess_format(file): file for file in reversed(self.files)}
         if len(first_of_format) > 1:
             first, second = sorted(first_of_format.values())[:2]
@@ -156,7 +157,7 @@ class FileSet:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 of the only file if it is local, else over the names and states of the files.
+        """SHA-256 of a single local file; otherwise over the names and states of the files.
 
         Streams and Hub data sets have None.
         """
@@ -170,17 +171,18 @@ class FileSet:
         return digest(*states)
 
     def sentences(self, start: int = 0, stop: int | None = None) -> Iterator[str]:
-        """Yield the texts of the rows from ``start`` to ``stop``, and count the empty ones."""
+        """Yield the texts of rows ``start`` to ``stop``, and count empty ones in ``blank``."""
         texts = map(itemgetter(0), self._texts_with(start=start))
         return islice(texts, None if stop is None else stop - start)
 
     def texts_with(self, column: str) -> Iterator[tuple[str, Any]]:
-        """Yield all texts, each with the cell of a column in its row; count the empty ones anew."""
+        """Yield each text with the cell of a column in its row; count empty texts anew."""
         self.blank.clear()
         for text, (cell,) in self._texts_with(column):
             yield text, cell
 
     def _texts_with(self, *columns: str, start: int = 0) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Yield each text and its cells in some columns; fill ``unused`` and ``blank``."""
         for file, skipped in self._files_from(start):
             table = self._table(file)
             if file == self.files[0]:
@@ -216,10 +218,10 @@ class FileSet:
         return Table(file, Job.TEXTS, self.given, is_whole=self.text_per is TextPer.FILE)
 
     def _files_from(self, start: int) -> Iterator[tuple[str, int]]:
-        """Yield each file with rows from ``start`` on, and how many of its first rows to skip.
+        """Yield each file that has rows from ``start`` on, and how many rows of it to skip.
 
-        ``start`` is a row of all files together. The rows are counted only if ``start`` is above 0,
-        because counting may read all files.
+        ``start`` counts the rows of all files together. If it is 0, the rows of files are not
+        counted, because counting may read them all.
         """
         for number, file in enumerate(self.files):
             if start and start >= self.counts[number]:

@@ -85,9 +85,12 @@ def source_name(source: InputPath) -> str:
 def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, bool]:
     """Return the table of a text file, and whether each line is a single text.
 
-    ``single`` says that the caller wants single texts. Then each line is a single text, with two
-    exceptions: the first lines are JSON objects, or the user's options speak of a table and the
-    lines can be cut into cells.
+    Lines are rows of JSON if the first of them are objects. Otherwise, they are cut into cells if
+    the user names a separator or a header, or if they look like cells. A line that is not cut is a
+    row of one cell.
+
+    ``single`` says that the caller wants single texts. Then each line that is not cut is a single
+    text, and lines are cut only if the user's options speak of a table.
     """
     lines = _lines(source, given)
     head = list(islice(lines, _LINES_LOOKED_AT))
@@ -97,7 +100,6 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     if filled and all(map(_is_json_object, filled)):
         return _json_grid(name, "line", _json_lines(lines, name)), False
 
-    # A header or separator of the user, or the look of the lines, makes a table of them.
     may_be_table = not single or given.wants_table
     if may_be_table and (given.separator or given.header or holds_cells(head, name)):
         return open_delimited(lines, name, given), False
@@ -108,12 +110,13 @@ def open_text(source: InputPath, given: Given, *, single: bool) -> tuple[Grid, b
     if single and (given.template or set(given.columns.values()) - {"1"}):
         what = f"needs a table (.csv, .tsv, .jsonl or .parquet), and {name} is plain text"
         raise UsageError(what, option=given.option)
+    # An empty file is a table without columns, or no texts.
     columns = ("1",) if head or single else ()
     return Grid(name, columns, rows, is_named=False), single
 
 
 def cells_in_text(lines: Sequence[str]) -> str | None:
-    """Return the separator if every line of a text has equally many cells, two or more.
+    """Return the separator if every line of a text has equally many cells, two or more; else None.
 
     Commas and semicolons are common in texts, so they count only below a line of names.
     """
@@ -139,7 +142,7 @@ def _is_json_object(line: str) -> bool:
     except ValueError:
         return False
     except RecursionError:
-        return True  # the reader of JSON then raises the error that it is nested too deep
+        return True  # nested too deep: the reader of JSON raises the error
 
 
 def _open_cells(source: InputPath, given: Given) -> Grid:
@@ -164,7 +167,7 @@ def json_values(source: InputPath, given: Given) -> Iterator[Any]:
 
 
 def _open_json_values(source: InputPath, given: Given) -> tuple[str, _JsonValues]:
-    """Return what the rows of a JSON file are, lines or items, and their values."""
+    """Return what a row of a JSON file is, ``line`` or ``item``, and the values of all rows."""
     name = source_name(source)
     lines = _lines(source, given)
     head = list(islice(lines, 2))
@@ -227,11 +230,12 @@ def _items_of(value: Any, name: str) -> list[Any]:
     # An object with usual names of columns may be a row, and its values may be lists of texts. An
     # object with a list called "set" or "texts" may be a row, too: such texts all mean the same.
     may_be_row = any(names.is_known(key) or key in ("set", "texts") for key in value)
-    # The only list holds the rows, unless it is a list of texts in such a row.
+    # A single list holds the rows, unless the object may be a row, and the list holds its texts.
     only_list = columns[0] if len(columns) == 1 else []
     if only_list and (not may_be_row or _are_nested(only_list[:1])):
         return only_list
-    # Lists of plain values, equally long, are the columns of a table.
+    # Two lists or more, equally long and of plain values, are the columns of a table if the object
+    # holds nothing else.
     if len(columns) == len(value) > 1 and _are_columns(columns):
         return [dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)]
     if may_be_row and not any(map(_is_object_list, columns)):
@@ -312,7 +316,10 @@ def _has_nested_lists(value: Any, *, in_list: bool = False) -> bool:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each leaf of a row: a path is like ``turns.0.content``."""
+    """Yield path and value of everything in a row that is no object and no list of objects.
+
+    A path is like ``turns.0.content``.
+    """
     for name, child in value.items():
         if _is_object_list(child):
             child = _numbered(child, 0)
@@ -346,10 +353,11 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 
 
 def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
-    """Return the name of the sheet to read.
+    """Return the name of the sheet to read: the one that the user named, or else the first.
 
-    Raise DataError if it is missing, or if the first sheet seems not to be the one that is meant:
-    a title page, or a sheet without a column that the user named and another sheet has.
+    Raise DataError if the named sheet is missing, or if another sheet than the first is probably
+    meant: if the first has one column, like a title page, and another has more; or if another has a
+    column that the user named, and the first has not.
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:
@@ -471,12 +479,12 @@ def parquet_rows(
             n_to_skip -= n_skipped
             part = Table.from_batches([batch.slice(n_skipped)])
             is_nested = any(map(types.is_nested, part.schema.types))
-            # If the file has structs, lists of objects become columns, too, even where no struct
-            # is read.
+            # In a file with structs, lists of objects become columns, too, even if only lists are
+            # read.
             if not (has_structs and is_nested):
                 yield from part.to_pylist()
                 continue
-            # The schema, unlike a row, also names what is in a struct that is null.
+            # The schema flattens structs, because in a row, a struct that is null has no fields.
             while any(map(types.is_struct, part.schema.types)):
                 part = part.flatten()
             yield from map(dict, map(_flat, part.to_pylist()))
@@ -524,7 +532,7 @@ def _saved_rows(source: str, folder: str, split: str) -> Iterator[dict[str, Any]
     """
     import datasets  # see _hub_rows
 
-    # A dataset that was saved as a single split lacks the name of the split, so it is read whole.
+    # A single split is saved without its name, so it is read whatever ``split`` says.
     saved = datasets.load_from_disk(folder)
     if isinstance(saved, datasets.DatasetDict):
         if split not in saved:

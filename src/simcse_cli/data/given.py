@@ -46,9 +46,9 @@ class Given:
         keep_labels: the labels whose rows are kept; empty to keep all rows that are pairs.
         roles: the roles that ``option`` takes in this command.
         option: the option that names the columns.
-        template: the columns that a text is made of, if there are several.
-        beside: columns that are read for something else than texts, such as ids; each is None if
-            the user did not name it.
+        template: how each text is made of several columns; None if it is the text of one column.
+        beside: columns that are read for something else than texts, such as ids; None stands for
+            one that the user did not name.
         joins_titles: whether each text begins with its title in a table with the columns of BEIR.
         never_asks: whether an open question is only reported, as in lint.
         told: shows what was read.
@@ -120,7 +120,7 @@ class Given:
 
     @property
     def wants_table(self) -> bool:
-        """Tell whether the user speaks of cells, which lines of plain text do not have."""
+        """Tell whether the user's options speak of cells: lines of plain text have none."""
         if self.columns or self.template is not None:
             return True
         return self.header is not None or self.separator is not None

@@ -21,13 +21,13 @@ NumberedRow = tuple[int, Sequence[Any] | dict[str, Any]]
 
 @dataclass(eq=False)
 class Grid:
-    """The names of the columns of a table, its first rows, and all rows, to be read once.
+    """A table: the names of its columns, and its rows, which can be read only once.
 
     Attributes:
-        sample: the first rows, which ``rows`` still yields.
+        sample: the first rows; ``rows`` yields them, too.
         is_named: whether the names are in the file; otherwise they are numbers from 1.
-        is_published: whether the table has the layout of a published corpus, so that its unused
-            columns are not worth a remark.
+        is_published: whether the table has the layout of a published corpus; then unused columns
+            are not worth a remark.
         notes: what the user should know about how the table was read.
         unit: what the numbers of the rows count: lines of a file, items of a list, or rows.
     """
@@ -53,7 +53,7 @@ class Grid:
         rows = iter(rows)
         head = list(islice(rows, 1))
         names = tuple(chain.from_iterable(row for _, row in head))
-        # A row that was a list has numbers for names, which are not in the file.
+        # If the row was a list, its names are numbers, and not in the file.
         is_named = not all(map(str.isdigit, names))
         return cls(source, names, chain(head, rows), is_named=is_named, unit=unit)
 
@@ -63,9 +63,10 @@ class Grid:
         return bool(self.sample) and isinstance(self.sample[0][1], dict)
 
     def reach(self, names: Iterable[str]) -> None:
-        """Add those of ``names`` that are list items which only later rows of ``sample`` have.
+        """Add columns for items of lists that are too short in row 1.
 
-        The list in row 1 is too short to have them.
+        A name in ``names`` is added if row 1 lacks it for this reason, and a later row of
+        ``sample`` has it.
         """
         rows = [row for _, row in self.sample if isinstance(row, dict)]
         for name in names:
@@ -115,10 +116,13 @@ class Grid:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack some of these columns. Items that its lists are too short for are
-        None, and with ``may_lack`` so are all other cells that it lacks. Otherwise
-        ``choose_columns`` is called with a grid of this row alone, and returns the places in it to
-        read instead. Without ``choose_columns``, such a row raises DataError.
+        A row of JSON may lack some of these cells. If a list in the row is too short for a cell,
+        the cell is None. If the row lacks other cells, there are three cases:
+
+        - with ``may_lack``, they are None, too;
+        - with ``choose_columns``, this function is called with a grid of the row alone, and returns
+          the places in this grid to read instead;
+        - otherwise, DataError is raised.
         """
         names = self.names_at(places)
         take_by_place = _taker(places)
@@ -161,7 +165,7 @@ def _lacks_item(row: Mapping[str, Any], name: str) -> bool:
     for number in _ITEM.finditer(name):
         path = name[: number.start()]
         if path in row:
-            return not row[path]
+            return not row[path]  # a list without objects stays whole; an empty one has no item
         items = {key[len(path) :].split(".")[1] for key in row if key.startswith(f"{path}.")}
         if "0" in items and number[1] not in items:
             return True

@@ -61,7 +61,7 @@ def decide_header(rows: Sequence[Sequence[str]], given_names: Iterable[str] = ()
     if is_usual and False not in votes:
         return Header(True)
     if len(votes) > 1:  # for and against
-        # A usual name such as sentence1 looks like an id, so only the other cells are against.
+        # A usual name such as sentence1 looks like an id, so only other cells may vote against.
         others = [at for at, cell in enumerate(first) if not names.is_known(cell)]
         votes = _votes_of_kinds([first[at] for at in others], [columns[at] for at in others])
         return Header(None if False in votes else True)
@@ -89,10 +89,11 @@ def _filled(cells: Iterable[str]) -> list[str]:
 
 
 def _votes_of_kinds(first: Sequence[str], columns: Sequence[Sequence[str]]) -> set[bool]:
-    """Return the votes for a header (True) and against it (False), without their counts.
+    """Return the distinct votes of the columns: True for a header, False against it.
 
-    Only columns of numbers, ids, dates or lists vote. A column votes for a header if its cell in
-    row 1, which is in ``first``, is of another kind than the cells below.
+    ``first`` holds the cells of row 1, and ``columns`` the cells below each of them. Only columns
+    of numbers, ids, dates or lists vote. They vote against a header if the cell in row 1 is of the
+    same kind as the cells below, and otherwise for it.
     """
     votes = set[bool]()
     for cell, column in zip(first, columns, strict=True):
@@ -128,9 +129,9 @@ def _is_of_kind(cell: str, kind: Kind, *, is_numbers: bool) -> bool:
 
 
 def _all_labels_recur(first: Sequence[str], columns: Sequence[Sequence[str]]) -> bool:
-    """Tell whether in some column all labels below row 1 recur.
+    """Tell whether there is a column of labels in which each label below row 1 occurs repeatedly.
 
-    The caller has made sure that the cell in row 1 does not.
+    No cell of row 1 occurs again below it: ``decide_header`` has looked at that before.
     """
     for cell, column in zip(first, columns, strict=True):
         if kinds.is_missing(cell) or kinds.kind_of(column) is not Kind.LABEL:
@@ -154,10 +155,12 @@ def _decide_by_look(first: Sequence[str], columns: Sequence[Sequence[str]]) -> H
         looks.append(_look(cell, texts))
     if looks and "" not in looks and "strong" in looks:
         return Header(True, by_look=True)
-    # If no cell differs, row 1 is data; but above short words alone, a header looks the same.
-    if not any(looks) and (holds_more_than_words or not looks):
-        return Header(False)
-    return Header(None)
+    # It stays open if cells differ, but not clearly; and above words alone, since a header looks
+    # like them. Otherwise no cell differs, so row 1 is data.
+    are_words_alone = looks and not holds_more_than_words
+    if any(looks) or are_words_alone:
+        return Header(None)
+    return Header(False)
 
 
 def _look(cell: str, texts: Sequence[str]) -> str:
@@ -175,8 +178,8 @@ def _look(cell: str, texts: Sequence[str]) -> str:
         if is_shared and mark != usual_mark:
             return "strong"
     if mark and mark in marks_below:
-        return ""  # it ends as texts below it do, which names seldom do
-    # Texts that are too few for strong evidence may share an end mark that the cell lacks.
+        return ""  # the cell ends like texts below it; names seldom end with a mark
+    # An end mark that the texts share and the cell lacks is weak evidence if the texts are few.
     if (is_shared and usual_mark) or _differs_weakly(cell, texts):
         return "weak"
     return ""
@@ -193,8 +196,9 @@ def _differs_weakly(cell: str, texts: Sequence[str]) -> bool:
     It does if it is unusually short, is at least one and a half times as long as the longest text,
     or begins with a capital where all texts begin with a small letter.
     """
-    # Phrases vary less in length than sentences do, so a cell below their median is short. Beside
-    # many sentences, a cell that would be in their shortest tenth is short.
+    # Phrases vary less in length than sentences do, so a cell below their median is short. Above
+    # many sentences, a cell that would be in their shortest tenth is short; above few, only one
+    # that is shorter than all of them.
     lengths = sorted(map(len, texts))
     if median(map(count_words, texts)) <= _PHRASE_WORDS:
         shortest_usual = median(lengths)

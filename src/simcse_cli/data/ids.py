@@ -25,7 +25,7 @@ def usual_column(names: Sequence[str], usual: Sequence[str] = USUAL_NAMES) -> st
 
 
 def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -> None:
-    """Raise DataError, which names the rows, if an id is empty or two ids are equal.
+    """Raise DataError if an id is empty, or if two ids are equal; its message names the rows.
 
     ``read`` returns the ids. Only 8 bytes of each id are kept, so ``read`` is called again to name
     an id that occurs twice.
@@ -33,10 +33,10 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
     hint = "name a column whose values differ: --id-column COLUMN"
     digests = array("Q")
     for row, cell in enumerate(read(), start=1):
-        name = cell_text(cell)
-        if not name.strip():
+        text = cell_text(cell)
+        if not text.strip():
             raise DataError(f"{place}: row {row:,} has no id in column {column}", hint=hint)
-        digests.append(digest_keys([name]))
+        digests.append(digest_keys([text]))
     values = np.frombuffer(digests, np.uint64)
 
     # Report the first row whose id an earlier row has.
@@ -46,8 +46,8 @@ def require_unique(read: Callable[[], Iterable[Any]], place: str, column: str) -
         return
     second = int(is_repeat.argmax())
     first = int((values == values[second]).argmax())
-    cell = cell_text(next(islice(read(), first, None)))
+    text = cell_text(next(islice(read(), first, None)))
     raise DataError(
-        f"{place}: rows {first + 1:,} and {second + 1:,} have the id {cell!r} in column {column}",
+        f"{place}: rows {first + 1:,} and {second + 1:,} have the id {text!r} in column {column}",
         hint=hint,
     )

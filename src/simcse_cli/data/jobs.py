@@ -21,7 +21,7 @@ class Job(StrEnum):
 
     @property
     def keeps_labels(self) -> bool:
-        """Whether the user may keep the pairs of some labels; other jobs have no use for this."""
+        """Whether the user may say which labels mark the pairs to keep."""
         return self in (Job.ROWS, Job.VIEWS, Job.COSINES)
 
     @property

@@ -80,7 +80,7 @@ class Roles:
         return cls(places)
 
     def found(self, facts: Facts) -> Found:
-        """Return the columns of each role."""
+        """Return the columns of each role, with what is known of them."""
         columns: Found = {}
         for role, places in self.columns.items():
             columns[role] = [facts.columns[at] for at in places]
@@ -119,7 +119,7 @@ def filter_pairs(facts: Facts, found: Found) -> Roles:
     (positive,) = found["positive"]
     labels = _IS_PAIR | _IS_PAIR_OF.get(positive.name, {})
     are_known = labels.keys() >= set(map(str.lower, label.values))
-    # Beside a hypothesis, 0 is an entailment in some sets of two classes, and none in others.
+    # Beside a hypothesis, the label 0 of two classes means entailment in some sets, but not in all.
     if not are_known or (positive.name == "hypothesis" and label.are_two_classes):
         raise _which_are_pairs(facts, label, found)
     # ``label.values`` leaves out missing labels, which mark no pairs.
@@ -129,7 +129,8 @@ def filter_pairs(facts: Facts, found: Found) -> Roles:
 def _label_of_pairs(facts: Facts, found: Found, *, keeps_labels: bool) -> ColumnFacts | None:
     """Return the column whose labels tell which rows are pairs, or None if all rows are pairs.
 
-    ``keeps_labels`` says that the user named the labels whose rows are kept.
+    ``keeps_labels`` says that the user named the labels whose rows are kept. If there may be such a
+    column, but that is not certain, UndecidedError is raised.
     """
     judges = [column for column in _free(facts, found) if column.is_judge]
     label = _usual_label(facts, found)
@@ -173,7 +174,7 @@ def judges_later(
 ) -> DataError:
     """Return the error for a watched column that seems to tell which rows are pairs.
 
-    All of the first rows have the first of ``values``.
+    ``values`` holds the distinct values of the column; the first rows have only the first of them.
     """
     facts = Facts(grid, given)
     what = f"{facts.columns[at]} judges the pairs (first {values[0]}, later {values[1]})"
@@ -182,9 +183,10 @@ def judges_later(
 
 
 def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
-    """Return a question about the sides of a pair that also asks about the column that judges it.
+    """Return ``case``, a question about the sides of a pair, or one about the labels of the pairs.
 
-    Whoever names both sides takes every row, so the only possible pair is offered with the labels.
+    Whoever names both sides takes every row. So if only one pair of columns is possible, and
+    another column judges it, the question also offers to keep only the rows with one label.
     """
     if len(case.choices) != 1:
         return case
@@ -195,7 +197,7 @@ def ask_with_labels(facts: Facts, case: UndecidedError) -> UndecidedError:
 
 
 def _usual_label(facts: Facts, found: Found) -> ColumnFacts | None:
-    """Return the free column whose name is usual for labels that say which rows are pairs."""
+    """Return the free column with a usual name of labels that say which rows are pairs, if any."""
     for column in by_name(_free(facts, found), *names.LABELS):
         if not column.is_topic and column.kind not in (Kind.EMPTY, Kind.TEXT, Kind.LIST):
             return column
@@ -214,7 +216,7 @@ def _label_to_keep(judges: Sequence[ColumnFacts], found: Found) -> ColumnFacts:
 
 
 def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> UndecidedError:
-    """Return an error that asks which values of a column mark the rows that are pairs."""
+    """Return an error that asks which values in the column ``judge`` mark pairs."""
     counts = Counter(map(str.strip, judge.texts))
     values = [value for value, _ in counts.most_common() if not is_missing(value)]
     are_numbers = None not in map(to_number, values)
@@ -224,11 +226,13 @@ def _which_are_pairs(facts: Facts, judge: ColumnFacts, found: Found) -> Undecide
     seen = f"; first {SAMPLE_ROWS} rows" if len(judge.texts) == SAMPLE_ROWS else ""
     what = f"{judge} judges the pairs ({', '.join(row_counts)}{seen})"
 
-    # Offer to keep the rows of one value; not for scores of more than two values, unless these are
-    # 0, 1 and -1 for no label.
-    are_scores = are_numbers and judge.kind is not Kind.LABEL
-    kept = values if not are_scores or len(values) <= 2 or judge.are_two_classes else ()
-    choices = _choices_of_pairs(judge, found, kept[:MOST_VALUES])
+    # Offer to keep the rows of one value, unless the values are more than two scores. The numbers
+    # 0, 1 and -1 are no scores: -1 means no label.
+    kept = values[:MOST_VALUES]
+    are_scores = are_numbers and judge.kind is not Kind.LABEL and not judge.are_two_classes
+    if are_scores and len(values) > 2:
+        kept = []
+    choices = _choices_of_pairs(judge, found, kept)
 
     source = shlex.quote(facts.grid.source)
     others = []
@@ -248,7 +252,7 @@ def _can_make_triplets(labels: Sequence[str]) -> bool:
 
 
 def _choices_of_pairs(judge: ColumnFacts, found: Found, values: Sequence[str]) -> list[Choice]:
-    """Return the choices to keep the rows of one of some values, and to take every row."""
+    """Return a choice for each value, to keep only its rows, and a choice to take every row."""
     sides = _side_columns(found)
     choices = []
     for value in values:
@@ -264,10 +268,10 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
     It is the first of these that there is:
 
     - the column that the user named as score or label;
-    - a column with a usual name of scores, unless it looks like labels: a faulty cell in it is
-      reported later; or one of numbers with a usual name of labels;
-    - the only column of numbers that look like scores, or else like labels. A column whose name is
-      that of a description, such as a length, is left out; several columns are an error.
+    - a column of numbers with a usual name of scores or of labels. With a name of scores, a column
+      counts even if it has faulty cells, which are reported later, but not if it has labels only;
+    - the only column of numbers that look like scores, or else like labels. Columns with names of
+      descriptions, such as ``length``, are left out; several columns are an error.
 
     Once all rows are read, ``require_scores`` looks at the numbers.
     """
@@ -291,19 +295,23 @@ def find_score(facts: Facts, found: Found) -> ColumnFacts:
 
 
 def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[str]) -> None:
-    """Raise DataError if the values of the scores of all rows may be the classes of NLI.
+    """Raise DataError if ``values``, the scores of all rows, may be the classes of NLI.
 
-    They are scores if the user named their column, or if it has a usual name of scores. A column
-    named label may hold 0 and 1 as scores, but not beside a hypothesis.
+    A column that the user named, or that has a usual name of scores, always holds scores. Any other
+    column may hold classes if its values are 0, 1 or 2, or -1 for no label, and
+
+    - the right column is named hypothesis,
+    - or the column itself has a usual name of labels, and other values than 0 and 1.
     """
     facts = Facts(grid, given)
     found = roles.found(facts)
-    (right,), (column,) = found["right"], found["score"]
-    if not {"score", "label"}.isdisjoint(facts.given.columns) or column.name in names.SCORES:
+    (right,) = found["right"]
+    (column,) = found["score"]
+    if given.columns.keys() & {"score", "label"} or column.name in names.SCORES:
         return
     numbers = set(map(to_number, values))
-    may_be_labels = column.name in names.LABELS and not numbers <= {0, 1}
-    if numbers <= NLI_NUMBERS and (may_be_labels or right.name == "hypothesis"):
+    are_named_labels = column.name in names.LABELS and not numbers <= {0, 1}
+    if numbers <= NLI_NUMBERS and (are_named_labels or right.name == "hypothesis"):
         shown = ", ".join(sorted(values))
         what = (
             f"{column} holds {shown}, which may be classes, need scores that rise with similarity"
@@ -313,7 +321,7 @@ def require_scores(grid: Grid, given: Given, roles: Roles, values: Collection[st
 
 
 def find_label(facts: Facts, found: Found) -> ColumnFacts:
-    """Return the column of the classes of texts or pairs."""
+    """Return the column of the classes of texts or pairs: labels, or else a few whole numbers."""
 
     def holds_labels(column: ColumnFacts) -> bool:
         return column.kind is Kind.LABEL and len(column.values) > 1
@@ -337,8 +345,8 @@ def find_nli_label(facts: Facts, found: Found) -> ColumnFacts:
 def _find_label(facts: Facts, found: Found, *tests: Callable[[ColumnFacts], bool]) -> ColumnFacts:
     """Return the column of labels: one the user named, one with a usual name, or one by a test.
 
-    The tests are tried in order. The first that any column passes decides; if several columns pass
-    it, an error is raised.
+    The tests are tried in order, until some column passes one. If several columns pass this test,
+    UndecidedError is raised.
     """
     if "label" in facts.named:
         return facts.named["label"]

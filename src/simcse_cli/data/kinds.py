@@ -64,7 +64,7 @@ def is_missing(text: str) -> bool:
 
 
 def to_number(text: str) -> float | None:
-    """Return the number in a cell such as ``4.2``, ``4,2`` or ``85%`` (85); None if it has none."""
+    """Return the number in a cell such as ``4.2``, ``4,2`` or ``85%`` (85); None for any other."""
     text = text.strip()
     if _NUMBER.fullmatch(text) is None:
         return None
@@ -198,7 +198,10 @@ _JAPANESE = {"Han", "Hiragana", "Katakana"}
 
 
 def scripts_of(text: str) -> set[str]:
-    """Return the scripts in a text; Hiragana and Katakana, which Japanese mixes in, are ``Han``."""
+    """Return the names of the scripts in a text.
+
+    Hiragana and Katakana count as ``Han``, because Japanese mixes the three.
+    """
     if text.isascii():
         return {"Latin"} if any(map(str.isalpha, text)) else set()
     scripts = set()

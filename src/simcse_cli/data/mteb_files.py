@@ -108,8 +108,8 @@ def hub_session() -> Iterator[None]:
 def cache_of(revision: str) -> Iterator[None]:
     """Within the block, let ``datasets`` use a separate cache for this revision of a folder.
 
-    The usual cache takes no notice of changes to the files that a README lists, so that changed
-    files would give old rows.
+    The usual cache does not notice that files listed in a README have changed, and would give their
+    old rows.
     """
     usual_cache = datasets.config.HF_DATASETS_CACHE
     datasets.config.HF_DATASETS_CACHE = Path(usual_cache) / revision

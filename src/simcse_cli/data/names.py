@@ -35,7 +35,7 @@ _POSITIVE = _folded_names(
 _NUMBERED_NEGATIVE = _folded_names(
     "hard_negative hard_negatives hard_neg hard_negs negative negatives neg negs contradiction"
 )
-"""Names of hard negatives behind which a number may stand."""
+"""Names of hard negatives that a number may follow."""
 _HARD_NEGATIVE = (*_NUMBERED_NEGATIVE, *_folded_names("sent2 sentence3 矛盾"))
 
 STRONG = {"anchor": _ANCHOR, "positive": _POSITIVE}
@@ -112,6 +112,9 @@ def is_known(name: str) -> bool:
 def is_usual(name: str, role: str) -> bool:
     """Tell whether a name is usual for a column of a role.
 
+    Names of anchors and of positives count for either side of a pair, and names of scores and of
+    labels count for both of these roles.
+
     Example:
         >>> is_usual("sentence", "text"), is_usual("label", "text"), is_usual("label", "score")
         (True, False, True)
@@ -132,13 +135,13 @@ def are_languages(names: Sequence[str]) -> bool:
 
 
 def is_hard_negative(name: str) -> bool:
-    """Tell whether a name is that of a hard negative, such as ``negative_2`` or ``neg3``."""
+    """Tell whether a column with this name holds hard negatives: ``negative_2`` or ``neg3``."""
     folded = fold(name)
     return folded in _HARD_NEGATIVE or _NUMBER.sub("", folded) in _NUMBERED_NEGATIVE
 
 
 def is_negative(name: str) -> bool:
-    """Tell whether a name is that of any negatives, such as ``negative_ctxs.0.text``."""
+    """Tell whether a column with this name holds any negatives: ``negative_ctxs.0.text``."""
     return is_hard_negative(name) or _NEGATIVE.match(fold(name)) is not None
 
 

@@ -64,12 +64,12 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
     seen: set[str] = set()
     for number, (premise, hypothesis, label) in table.rows(*NLI_ROLES):
         texts = (table.text_of(premise), table.text_of(hypothesis))
-        text = cell_text(label)
-        pair = _pair(table.place(number), *texts, text)
+        label_text = cell_text(label)
+        pair = _pair(table.place(number), *texts, label_text)
         if pair.label is not None:
-            seen.add(text.strip())
+            seen.add(label_text.strip())
         yield pair
-    # Without a 2, 0 is an entailment in some sets of two classes, and none in others.
+    # Without a 2, there are two classes, and 0 means entailment in some sets, but not in all.
     if seen and seen <= {"0", "1"}:
         source = shlex.quote(table.name)
         output = shlex.quote(f"{Path(table.name).stem}-pairs.csv")
@@ -82,11 +82,11 @@ def _iter_table(table: Table) -> Iterator[NliPair]:
 
 
 def _pair(place: str, premise: str, hypothesis: str, label: str) -> NliPair:
-    text = "" if is_missing(label) else label.strip().lower()
-    if text not in _LABELS:
+    word = "" if is_missing(label) else label.strip().lower()
+    if word not in _LABELS:
         needed = "entailment, neutral or contradiction (or e, n, c; 0, 1, 2)"
         raise DataError(f"{place}: label {label!r}, need {needed}")
-    return NliPair(premise.strip(), hypothesis.strip(), _LABELS[text])
+    return NliPair(premise.strip(), hypothesis.strip(), _LABELS[word])
 
 
 def _label_files(source: Path) -> list[Path]:

@@ -16,7 +16,8 @@ from simcse_cli.files.atomic import writing
 class PackedTexts(Sequence[str]):
     """Texts as one block of UTF-8 bytes, and the position in it where each text ends.
 
-    Positions that decrease, or lie outside of the block, raise ValueError.
+    Positions that decrease, or lie outside of the block, raise ValueError. ``errors`` says how to
+    decode bytes that are not UTF-8.
 
     Example:
         >>> texts = PackedTexts.of(["one", "zwölf", ""])

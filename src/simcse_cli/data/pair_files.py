@@ -79,10 +79,11 @@ class _Spellings:
             whole = first.get("small")
         if whole is None:
             return True
-        number = grouped[1]
+        place, number = grouped
+        whole_place, whole_number = whole
         raise DataError(
-            f"{grouped[0]}: score {number!r} may be a thousand or a fraction beside "
-            f"{whole[1]!r} ({whole[0]}), need one spelling",
+            f"{place}: score {number!r} may be a thousand or a fraction beside "
+            f"{whole_number!r} ({whole_place}), need one spelling",
             hint=f"write {number.replace(',', '')} if the comma separates thousands, "
             f"and {number.replace(',', '.')} if it is a decimal point",
         )
@@ -123,7 +124,7 @@ def iter_scored_pairs(
     """
     n_pairs = n_blank = 0
     scores = set[float]()
-    missing_place = ""  # the first row with the score -1
+    minus_1_place = ""  # the first row with the score -1
     spellings = _Spellings()
     for place, *texts, score in _iter_rows(source, Job.SCORED, given):
         if is_missing(score):
@@ -141,8 +142,8 @@ def iter_scored_pairs(
             raise DataError(f"{place}: score {score!r} is not a finite number", hint=hint)
         spellings.add(place, score)
         scores.add(value)
-        if value == -1 and not missing_place:
-            missing_place = place
+        if value == -1 and not minus_1_place:
+            minus_1_place = place
         n_pairs += 1
         left, right = map(one_line, texts)
         yield left, right, value
@@ -150,11 +151,11 @@ def iter_scored_pairs(
     # A file without any score is no file of pairs.
     if not n_pairs:
         raise DataError(f"{source_name(source)} holds no pair with a score")
-    # On a scale with negative scores, -1 is hardly the only negative one, unless 1 is the highest.
+    # If -1 is the only negative score, it hardly belongs to the scale, unless 1 is the highest one.
     others = scores - {-1}
-    if missing_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
+    if minus_1_place and len(others) > 1 and min(others) >= 0 and max(others) > 1:
         raise DataError(
-            f"{missing_place}: score -1 beside scores from {min(others):g} to {max(others):g}, "
+            f"{minus_1_place}: score -1 beside scores from {min(others):g} to {max(others):g}, "
             "need an empty cell where there is no score",
             hint="leave these cells empty, or add 1 to all scores if -1 is one",
         )
@@ -186,9 +187,10 @@ def read_scored_pairs(source: InputPath, given: Given = NOTHING_GIVEN) -> StsSub
 def _iter_rows(
     source: InputPath, job: Job, given: Given, *columns: str
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the place and the two texts of each row, and its cells in ``columns``.
+    """Yield each row as a tuple: its place, its two texts, and its cells in ``columns``.
 
-    Behind the texts is the score if ``job`` needs it.
+    If ``job`` needs scores, the score comes behind the texts. With --keep-label, rows with other
+    labels are left out.
     """
     path = Path(source)
     if path.name.startswith(_YEAR_FILE) and not columns:
@@ -202,7 +204,7 @@ def _iter_rows(
     label_places = table.reading.roles.columns.get("label", ())
     other_labels = Counter[str]()
     has_rows = False
-    scores = set[str]()  # at most one more than classes could be
+    scores = set[str]()  # until there are too many different ones for classes
     roles = SCORED_PAIR if job is Job.SCORED else PAIR
     for number, cells in table.rows(*roles, beside=(*beside, *label_places)):
         if label_places:
@@ -212,11 +214,12 @@ def _iter_rows(
                 other_labels[label] += 1
                 continue
         has_rows = True
+        # The score, if the job needs it, and the cells in ``columns``.
         others = list(map(cell_text, cells[2:]))
         if job is Job.SCORED and len(scores) <= MOST_VALUES and not is_missing(others[0]):
             scores.add(others[0].strip())
         yield table.place(number), *map(table.text_of, cells[:2]), *others
-    # Classes may be in any order, so only all rows show whether a column holds them.
+    # Rows of a class may come late, so only all rows show whether the scores may be classes.
     if len(scores) > 1:
         require_scores(table.reading.grid, given, table.reading.roles, scores)
 

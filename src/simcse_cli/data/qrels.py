@@ -8,10 +8,10 @@ there is no tab):
 - 3, ``query-id corpus-id relevance`` with or without a header (BEIR);
 - 4, ``query-id iteration corpus-id relevance`` (TREC).
 
-Ids are those of an ``id`` or ``_id`` column, otherwise row numbers from 1, and then each judged id
-has to be one. Only a relevance above 0 counts. A judged document that the corpus lacks counts as
-one that is not found, as in trec_eval; the sentences of a group only say which sentences of the
-corpus belong together. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is
+Ids are those of an ``id`` or ``_id`` column. Without one, they are row numbers from 1, and each
+judged id has to be a row number. Only a relevance above 0 counts. The corpus may lack a judged
+document, which then counts as not found, as in trec_eval. It may also lack sentences of a group,
+and these do not count. In a table with ``_id``, ``title`` and ``text``, as BEIR has, a title is
 part of its text.
 """
 
@@ -54,10 +54,13 @@ _SHOWN_IDS = 3  # in a message
 class NumberedTexts:
     """Sentences with their rows, which are counted from 1, and their ids.
 
-    If there are no ``given_ids``, the rows are the ids. Only a selection of the sentences of a file
-    has ``given_rows``. ``source`` is their place in messages, ``id_column`` the column of the
-    ids, and ``unused`` the columns that hold no texts, if none of them is read for ids. ``id_fix``
-    says how the user gives ids to texts that are in no table.
+    Attributes:
+        given_ids: None if the rows are the ids.
+        given_rows: None unless the sentences are a selection from a file.
+        source: where the sentences are, for messages.
+        id_column: the column of the ids, if there is one.
+        unused: the columns that hold no texts, if no column is read for ids.
+        id_fix: how the user can give ids to texts that are in no table.
     """
 
     sentences: Sequence[str]
@@ -81,7 +84,7 @@ class NumberedTexts:
         return list(map(str, self.rows))
 
     def select(self, positions: Sequence[int]) -> "NumberedTexts":
-        """Return the sentences at these positions, from 0, with the rows and ids they have."""
+        """Return the sentences at some positions, from 0; they keep their rows and ids."""
         ids = None
         if self.given_ids is not None:
             ids = [self.given_ids[position] for position in positions]
@@ -111,13 +114,14 @@ def read_texts(
     name = first.name if len(tables) == 1 else files.source
     columns = first.reading.grid.names
 
+    if id_column is not None and may_lack and not _has_column(first, id_column):
+        id_column = None
+    id_name = id_column or usual_column(columns, usual)
     # A column with a usual name holds the ids only if every file has it.
-    id_name = id_column
-    if id_name is not None and may_lack and not _has_column(first, id_name):
-        id_name = None
-    is_named = id_name is not None
-    id_name = id_name or usual_column(columns, usual)
-    if id_name is None or not (is_named or all(_has_column(table, id_name) for table in tables)):
+    if id_column is None and id_name is not None:
+        is_in_all = all(_has_column(table, id_name) for table in tables)
+        id_name = id_name if is_in_all else None
+    if id_name is None:
         texts = chain.from_iterable(table.texts() for table in tables)
         return NumberedTexts(PackedTexts.of(texts), source=name, unused=first.unused)
 
@@ -126,7 +130,7 @@ def read_texts(
     for text, (row_id,) in chain.from_iterable(table.texts_with(id_name) for table in tables):
         ids.append(cell_text(row_id))
         sentences.append(text)
-    if is_named:
+    if id_column is not None:
         require_unique(lambda: ids, name, id_name)
     return NumberedTexts(sentences, ids, source=name, id_column=id_name)
 
@@ -173,7 +177,7 @@ def read_relevance(
     *,
     id_option: str | None = None,
 ) -> list[Relevance]:
-    """Return the rows that are relevant to each query, which may be none.
+    """Return, for each query, the rows of the corpus that are relevant to it; there may be none.
 
     The user is told how many documents the corpus lacks, and how many queries are left out.
     ``id_option`` is the option of the command that names the column of ids, if there is one.
@@ -216,7 +220,7 @@ def _wrong_columns(path: Path | str, line_no: int, cells: list[str], needed: str
 def _by_group(
     judgements: list[_Judgement], queries: NumberedTexts, corpus: NumberedTexts
 ) -> list[Relevance]:
-    """Return, for each query, the rows of the corpus sentences that are in one of its groups."""
+    """Return, for each query, the rows of the corpus sentences that share a group with it."""
     groups_of_sentence: defaultdict[str, set[str]] = defaultdict(set)
     rows_of_group: defaultdict[str, set[int]] = defaultdict(set)
     for _, (group, sentence) in judgements:
@@ -248,21 +252,23 @@ def _by_id(
     """Return the relevant rows of each query, from judgements with ids of queries and sentences."""
     _tell_row_numbers(queries, corpus, progress, id_option)
     corpus_rows = _positions(corpus, id_option)
-    n_corpus = len(corpus_rows)
-    query_rows = _positions(queries, id_option)
-    relevant: dict[str, Relevance] = {identifier: {} for identifier in query_rows}
+    n_corpus = len(corpus_rows)  # documents that the corpus lacks are added below
+    relevant: dict[str, Relevance] = {query: {} for query in _positions(queries, id_option)}
     judged_queries = dict.fromkeys(query for _, (query, *_) in judgements)
     documents = dict.fromkeys(cells[-2] for _, cells in judgements)
+
+    # Some of the judged ids must be known; if ids are row numbers, all must be row numbers. A row
+    # number above the last query is no error: queries that are not searched are left out below.
     query_hint = _id_hint(queries, id_option)
     hint = _id_hint(corpus, id_option)
     what = f"{path}: none of its queries"
     _require_known(what, judged_queries, relevant, queries.source, query_hint)
     _require_known(f"{path}: none of its documents", documents, corpus_rows, corpus.source, hint)
     for line_no, (query, *_, document, _) in judgements:
-        # A row number above the last query is no error: it is left out below, as any query that is
-        # not searched.
         _require_row(f"{path}, line {line_no}: query", query, queries, query_hint)
         _require_row(f"{path}, line {line_no}: document", document, corpus, hint, n_corpus)
+
+    # Take the relevance of each pair. A pair may be judged twice, if the two agree.
     seen: dict[tuple[str, str], tuple[int, float]] = {}  # line and relevance of each pair
     for line_no, (query, *_, document, relevance) in judgements:
         gain = parse_number(relevance, f"{path}, line {line_no}", "relevance", hint=_HINT)
@@ -319,9 +325,10 @@ def _tell_row_numbers(
 ) -> None:
     """Tell the user which ids are row numbers; warn if a column that is not read may hold ids.
 
-    Raise DataError if it has a usual name: an index does not read a column of ids on its own.
+    An index does not look for a column of ids on its own. So DataError is raised if it was made
+    without such a column, and the column has a usual name.
     """
-    # Queries that are a sample of the corpus have its source, which is told once.
+    # Queries may be a sample of the corpus. Then both have one source, and the user is told once.
     for source, texts in {texts.source: texts for texts in (queries, corpus)}.items():
         if texts.given_ids is not None:
             continue
@@ -335,8 +342,8 @@ def _tell_row_numbers(
                     "the judgements",
                     hint=f"{texts.id_fix}; or encode it again with --id-column {name} --force",
                 )
-            fix = f"name it with {id_option} or call it id" if id_option else "call it id in row 1"
-            fix = texts.id_fix or fix
+            own = f"name it with {id_option} or call it id" if id_option else "call it id in row 1"
+            fix = texts.id_fix or own
             progress.warn(f"{line}; if one of its columns has the ids ({columns}), {fix}")
         else:
             progress.info(line)
@@ -356,7 +363,7 @@ def _id_hint(texts: NumberedTexts, id_option: str | None) -> str:
 def _require_known(
     what: str, judged: Mapping[str, Any], known: Mapping[str, Any], source: str, hint: str
 ) -> None:
-    """Raise DataError, which begins with ``what``, if no judged id is one of the ``known`` ids."""
+    """Raise DataError if none of the judged ids is known; its message begins with ``what``."""
     if known.keys().isdisjoint(judged):
         raise DataError(
             f"{what} ({_first_ids(judged)}) is in {source} ({_first_ids(known)})", hint=hint
@@ -366,9 +373,10 @@ def _require_known(
 def _require_row(
     what: str, identifier: str, texts: NumberedTexts, hint: str, last: int | None = None
 ) -> None:
-    """Raise DataError, which begins with ``what``, if ids are row numbers and this is none.
+    """If the ids of ``texts`` are row numbers, raise DataError for an identifier that is none.
 
-    Row numbers begin with 1, and end with ``last`` unless it is None.
+    Row numbers begin with 1. They end with ``last``; if it is None, any number counts. The message
+    begins with ``what``.
     """
     if texts.given_ids is not None:
         return

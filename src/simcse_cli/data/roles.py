@@ -66,6 +66,7 @@ def _decide(facts: Facts, job: Job) -> Roles:
             found["score"] = [find_score(facts, found)]
         elif job is Job.NLI:
             found["label"] = [find_nli_label(facts, found)]
+    # --keep-label is for pairs without scores and classes; lint checks all rows in any case.
     if facts.given.keep_labels and job is not Job.LINT:
         are_pairs = set(job.sides) <= found.keys()
         if not (job.keeps_labels and are_pairs):
@@ -148,7 +149,8 @@ def _find_labelled_columns(facts: Facts) -> Found:
     """Return the columns of pairs with classes, or of single texts with classes.
 
     A table holds pairs if its columns have strong names for both sides or names that go together.
-    Two columns of texts under other names may be a pair, or a title and its text.
+    Two columns of texts under other names may be a pair, or a title and its text: UndecidedError
+    asks the user.
     """
     fitting = facts.fitting(facts.named.values())
     texts = [
@@ -191,9 +193,9 @@ def _label_if_known(facts: Facts) -> ColumnFacts | None:
 def _lint_columns(facts: Facts) -> Found:
     """Return the columns of training rows, else of single texts, else all that may hold texts."""
     if facts.named:
-        rows: Found = {role: [facts.named[role]] for role in facts.named if role in POSITIONAL}
-        if rows:
-            return rows
+        found: Found = {role: [facts.named[role]] for role in facts.named if role in POSITIONAL}
+        if found:
+            return found
         # Without a role of training rows, the first column that the user named holds the texts.
         return {"text": list(facts.named.values())[:1]}
     # Training rows have two sides, anchor and positive, and perhaps hard negatives.
@@ -214,9 +216,10 @@ def told_line(grid: Grid, roles: Roles, beside: Sequence[str | None] = ()) -> tu
     columns without a name are not mentioned.
     """
     used_places = set(chain.from_iterable(roles.columns.values()))
-    used_numbers = set(beside) - set(grid.names)  # a name comes before a number
+    used_numbers = set(beside) - set(grid.names)  # a number that is also a name means the name
     unused = []
     for at, name in enumerate(grid.names):
+        # A column without a name in the header is called ``columnN``.
         is_blank = grid.kinds[at] is Kind.EMPTY and name.startswith("column")
         is_used = at in used_places or name in beside or str(at + 1) in used_numbers
         if not is_used and not is_blank:

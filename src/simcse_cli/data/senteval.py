@@ -155,7 +155,7 @@ def year_pairs(folder: Path, subset: str) -> Iterator[tuple[str, str, float]]:
 
 
 def year_rows(folder: Path, subset: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the place of each score, its pair and the score, which is blank if not annotated."""
+    """Yield the place of each score, the two texts, and the score; it is blank if not annotated."""
     pairs = list(year_texts(folder, subset))
     gold_path = folder / f"STS.gs.{subset}.txt"
     golds = list(iter_lines(gold_path))

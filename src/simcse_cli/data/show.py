@@ -22,6 +22,7 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
     """Return rows as lines of numbered cells, below the names of the columns, if any."""
     n_columns = max(map(len, rows), default=0)
     n_shown = min(n_columns, _COLUMNS_SHOWN)
+    # The cells of a row share its length; each gets 12 to 40 characters.
     length = max(12, min(_LONGEST_CELL, _ROW_LENGTH // max(1, n_shown)))
 
     def numbered(cells: Sequence[str], sign: str) -> str:
@@ -41,7 +42,7 @@ def show_rows(rows: Sequence[Sequence[str]], names: Sequence[str] = ()) -> str:
 
 
 def take_out_hint(source: str, option: str, column: str) -> str:
-    """Return a hint for a table that the user gave to an option for files of texts."""
+    """Return a hint to write a column of a table to a file, for an option that takes only texts."""
     output = shlex.quote(f"{Path(source).stem}.txt")
     table = shlex.quote(source)
     command = f"simcse prepare sentences {table} --column {shlex.quote(column)} -o {output}"

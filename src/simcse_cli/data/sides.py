@@ -21,7 +21,10 @@ _Triplet = tuple[ColumnFacts, ColumnFacts, Sequence[ColumnFacts]]
 
 # ------------------------------------------------------------------ single texts
 def find_text(facts: Facts, among: Sequence[ColumnFacts]) -> ColumnFacts:
-    """Choose the column of texts from some columns: by a strong or a weak name, or by content."""
+    """Choose the column of texts from some columns: by a strong or a weak name, or by content.
+
+    Raise UndecidedError if the column is not certain.
+    """
     strong = [column for column in facts.strong("anchor") if column in among]
     if len(strong) == 1:
         return strong[0]
@@ -75,7 +78,7 @@ def find_sides(facts: Facts, job: Job) -> Found:
 
 
 class _Sides:
-    """Finds the two texts of a pair, whose roles in the job are ``left`` and ``right``."""
+    """Finds the two texts of a pair; ``left`` and ``right`` are their roles in the job."""
 
     def __init__(self, facts: Facts, job: Job) -> None:
         self.facts = facts
@@ -106,7 +109,7 @@ class _Sides:
         return found
 
     def _is_set(self) -> bool:
-        """Tell whether the table has one column only, and it holds sets of texts of one meaning."""
+        """Tell whether the only column of the table holds sets of texts of one meaning."""
         grid = self.facts.grid
         is_list = grid.names in ((SET,), ("texts",)) and grid.kinds == (Kind.LIST,)
         return is_list and self.job in (Job.ROWS, Job.LINT)
@@ -147,9 +150,9 @@ class _Sides:
     def _candidates(
         self, role: str, named: ColumnFacts | None, taken: Sequence[ColumnFacts | None]
     ) -> list[ColumnFacts]:
-        """Return the column that the user named for a side, or those with a strong name for it.
+        """Return the column ``named`` by the user, or else the columns with a strong name.
 
-        Columns in ``taken`` have another role.
+        Columns in ``taken`` have another role, and are left out.
         """
         candidates = self.facts.strong(role) if named is None else [named]
         return [column for column in candidates if column not in taken]
@@ -157,9 +160,9 @@ class _Sides:
     def _other_side(
         self, side: str, known: ColumnFacts, negatives: Sequence[ColumnFacts]
     ) -> ColumnFacts:
-        """Return the column of a side if that of the other is known.
+        """Return the column of a side; ``known`` is the column of the other side.
 
-        It has a weak name for this side, or is the only column of texts that is left.
+        The column has a weak name for this side, or is the only column of texts that is left.
         """
         taken = [known, *negatives]
         free = self.facts.fitting(taken)
@@ -174,7 +177,7 @@ class _Sides:
             return texts[0]
         if texts:
             raise self._which_pair([known, *texts])
-        # At last, a text that is the same in all of the first rows, such as a premise.
+        # At last, a column with the same text in all of the first rows, such as a premise.
         for column in self.facts.all_but(taken):
             is_constant = column.kind is Kind.LABEL and len(column.values) < 2
             if is_constant and column.name in names.WEAK_SIDES[side]:
@@ -228,27 +231,29 @@ class _Sides:
     def _which_pair(self, texts: Sequence[ColumnFacts], what: str = "") -> UndecidedError:
         """Return the error that asks which two columns of texts are the pair.
 
-        It begins with ``what``, by default with the number of columns. Columns of ids are not
-        offered, and pairs with negatives only if there are no two other columns.
+        Its message begins with ``what``; by default it tells how many columns there are. Columns of
+        ids are never offered. For a pair, columns of negatives are offered only if fewer than two
+        others are left.
         """
         texts = [column for column in texts if not names.is_row_id(column.name)]
         if len(texts) < 2:
             return self._too_few_texts()
         sides = [column for column in texts if not names.is_negative(column.name)]
+        offered = texts
         if len(sides) > 1:
+            offered = sides
             texts = [*sides, *(column for column in texts if column not in sides)]
-        choices = self._choices(sides if len(sides) > 1 else texts)
+        choices = self._choices(offered)
         if len(texts) == 3 and "hard_negative" in self.facts.given.roles:
             roles = (self.left, self.right, "hard_negative")
             choices.insert(0, Choice(dict(zip(roles, texts, strict=True)), "a triplet"))
-        wanted = "two are needed"
-        if self.job is Job.ROWS:
-            wanted = "a pair has two and a triplet three"
-        if not what:
-            what = f"{len(texts)} columns hold texts, {wanted}"
-            if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
-                what = f"{_listed(texts)}: which one is the {self.left}?"
-        return UndecidedError(what, choices)
+        if what:
+            return UndecidedError(what, choices)
+        # Two columns are the pair, but their order is not certain.
+        if len(texts) == 2 and set(texts).isdisjoint(self.facts.hard_negatives()):
+            return UndecidedError(f"{_listed(texts)}: which one is the {self.left}?", choices)
+        wanted = "a pair has two and a triplet three" if self.job is Job.ROWS else "two are needed"
+        return UndecidedError(f"{len(texts)} columns hold texts, {wanted}", choices)
 
     def _too_few_texts(self) -> UndecidedError:
         """Return the error for a table with fewer than two columns that look like texts."""
@@ -256,8 +261,8 @@ class _Sides:
         what = "a single column, two texts are needed"
         if len(filled) > 1:
             what = "no two columns look like texts"
-        # Numbers, ids and dates are no texts, but a few words that recur may be, and so may ids in
-        # two columns with names of texts.
+        # Offer columns of texts, or of a few words that recur. If there are not two, offer columns
+        # with names of texts, whatever they hold, such as ids.
         likely = [
             column
             for column in filled

@@ -94,7 +94,11 @@ class Table:
     # -------------------------------------------------------------- the decision
     @cached_property
     def reading(self) -> TableReading:
-        """How the table is read; a DataError shows the choices if that is not certain."""
+        """How the table is read.
+
+        The first use opens the input, and tells the user what was found. If the columns are not
+        certain, a DataError shows the choices.
+        """
         reading = self._read()
         self._tell(reading)
         return reading
@@ -105,7 +109,7 @@ class Table:
 
     @property
     def unused(self) -> list[str]:
-        """The names of the columns of a table that hold no texts."""
+        """The names of the columns that are not read as texts; none of plain text."""
         if self.is_text:
             return []
         reading = self.reading
@@ -140,8 +144,8 @@ class Table:
             self._tell_of_cells(reading.grid)
             return
         line, has_unused = told_line(reading.grid, reading.roles, self._given.beside)
-        # Two things may mean a wrong choice: a third column that is taken for hard negatives by its
-        # place alone, and unused columns, except in the known layout of a published set.
+        # Show the line if the choice may be wrong: if a third column is taken for hard negatives by
+        # its place alone, or if columns are unused, except in the layout of a published set.
         is_named = reading.grid.is_named or "hard_negative" in self._given.columns
         is_by_place = reading.has("hard_negative") and not is_named
         if is_by_place or (has_unused and not reading.grid.is_published):
@@ -159,7 +163,7 @@ class Table:
             return
 
         # Which cells would be the texts, if the lines were a table?
-        text_at = 0  # column 1 is named if it is not certain which one holds the texts
+        text_at = 0  # column 1, unless the column of texts is certain
         given = Given(separator=separator, never_asks=True)
         with suppress(DataError):
             cells = open_delimited(iter(lines), self.name, given)
@@ -188,9 +192,9 @@ class Table:
         unused_in_row_1 = set(reading.grid.names) - set(reading.grid.names_at(places_in_row_1))
 
         def choose_columns(row: Grid) -> Sequence[int]:
-            """Return the places to read in a JSON row that lacks columns which row 1 has.
+            """Find the columns of the roles anew in a JSON row, and return their places.
 
-            The columns of the roles are found anew in this row.
+            Such a row lacks columns that row 1 has.
             """
             # A question would offer choices for this row alone, so this hint takes their place.
             hint = "give every row the columns of the first, with null for a missing text"
@@ -223,15 +227,15 @@ class Table:
     ) -> Iterator[tuple[int, tuple[Any, ...]]]:
         """Yield the number of each row from ``start`` on, and its cells at some places.
 
-        A row of JSON may lack some of the columns. With ``may_lack``, the missing cells are None;
-        otherwise ``choose_columns`` gets the grid of this row, and returns the places to read.
+        Each call reads the table from its beginning. ``Grid.pick`` says what happens to a row that
+        lacks some of the cells.
         """
         # The rows of a grid can be read only once, so another pass opens the input again.
         grid = self._read().grid if self._rows_are_taken else self.reading.grid
         self._rows_are_taken = True
         watched = self.reading.roles.watched
         if self.form is FileFormat.PARQUET:
-            # The grid has only the first rows; of all rows, the needed columns are read.
+            # The grid has only the first rows. All rows are read here, but only needed columns.
             names = grid.names_at((*places, *watched))
             rows = formats.parquet_rows(self._source, names, start)
             grid.rows = enumerate(rows, start=start + 1)
@@ -244,8 +248,8 @@ class Table:
     def _watched(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
         """Yield rows; raise DataError if a watched column seems to tell which of them are pairs.
 
-        It does once it has two values that are numbers or words for yes and no, or if it has two to
-        five values in all rows.
+        A column of numbers, or of words for yes and no, seems to do so as soon as it has a second
+        value. Any other column does if it has two to five values in the end.
         """
         grid, roles = self.reading.grid, self.reading.roles
         values_at: dict[int, list[str]] = {at: [] for at in roles.watched}
@@ -269,9 +273,9 @@ class Table:
         return self.reading.grid.place(number)
 
     def texts(self, start: int = 0) -> Iterator[str]:
-        """Yield the text of each line of a text file, even a blank one, or of each row of a table.
+        """Yield the text of each row of a table, or each line of a text file, even a blank one.
 
-        Lines or rows before ``start`` are skipped.
+        Rows or lines before ``start`` are skipped.
         """
         return map(itemgetter(0), self.texts_with(start=start))
 
@@ -370,8 +374,8 @@ class Table:
     def cell_texts(self, cell: Any, *, is_list: bool) -> list[str]:
         """Return the texts in a cell, each on one line, without blank and missing ones.
 
-        A cell that is a list has several texts. ``is_list`` says that the column holds lists, so
-        that a text such as ``["a", "b"]`` is read as a list, too.
+        A cell that is a list has several texts. With ``is_list``, a text such as ``["a", "b"]`` is
+        read as a list, too.
         """
         if is_list and isinstance(cell, str) and (items := list_items(cell)) is not None:
             cell = items
@@ -434,9 +438,10 @@ class Table:
 
 
 def _are_alike(first: TableReading, later: TableReading, role: str) -> bool:
-    """Tell whether a role has the same columns in a JSON row as in row 1, or others by usual names.
+    """Tell whether a role has as many columns in a later JSON row as in row 1, and fitting names.
 
-    Content alone would be a guess: a row without its text may hold a label.
+    A name may differ from that in row 1 if both are usual for the role. A column chosen by its
+    content alone would be a guess: a row without its text may hold a label.
     """
     names_in_row_1 = first.grid.names_at(first.places(role))
     names_here = later.grid.names_at(later.places(role))
@@ -449,9 +454,9 @@ def _are_alike(first: TableReading, later: TableReading, role: str) -> bool:
 
 
 def rows_of_lists(lists: Iterable[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield rows of which the i-th has text i of each list; an empty list counts as one empty text.
+    """Yield as many rows as the longest list has texts: row i has text i of each list.
 
-    The longest list gives each text once; shorter ones begin again.
+    Shorter lists begin again at their end. An empty list counts as one empty text.
     """
     filled = [texts or [""] for texts in lists]
     n_rows = max(map(len, filled))

@@ -12,7 +12,7 @@ _SEPARATOR = re.compile(r"^\W+")
 
 @dataclass(frozen=True)
 class Template:
-    """The columns of a text in order, the words before each column, and those after the last one.
+    """The columns of a text in order, the words before each of them, and the words at the end.
 
     Example:
         >>> mail = Template.parse("{subject}: {body}")
@@ -38,9 +38,8 @@ class Template:
     def fill(self, cells: Sequence[str]) -> str:
         """Return the text of a row; an empty cell is left out with the words before it.
 
-        The words after the last cell are left out if it is empty.
-        If the first cells are empty, the text does not begin with a separator. If all cells are
-        empty, so is the text.
+        If the last cell is empty, the words at the end are left out, too. If the first cells are
+        empty, the text does not begin with a separator. If all cells are empty, so is the text.
         """
         text = ""
         for number, (before, cell) in enumerate(zip(self.before, cells, strict=True)):

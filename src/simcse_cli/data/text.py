@@ -45,7 +45,8 @@ _MAY_HAVE_SIGNS = re.compile(r"[-\d](?:(?<=\d)[\W_]+\d|(?<=-)\d)")
 _MIXED_NUMBER = re.compile(r"(?<=\d)\s+(?=\d+\s*\\?/\s*\d)")
 # NFKC would join these to the digit before them: 10² would be 102, and 1½ would be 11/2.
 _BEHIND_DIGIT = regex.compile(r"(?<=\d)[\p{No}⁺⁻₊₋]")
-_BORDERS = {"<fraction>": " ", "<sub>": "_"}  # by the kind of character, else ^
+# What goes between the digit and such a character, by the kind of character; ^ for other kinds.
+_BORDERS = {"<fraction>": " ", "<sub>": "_"}
 # Characters that nobody sees, such as soft hyphens, joiners and the selectors of emoji; but a
 # zero-width space separates words, and the tags of flags can be seen.
 _UNSEEN = regex.compile(
@@ -75,9 +76,9 @@ def visible(text: str) -> str:
 
 
 def are_lines(texts: Iterable[str]) -> bool:
-    """Tell whether ``one_line`` would change none of the texts, by a look at all of them at once.
+    """Tell whether ``one_line`` would return all texts as they are; look at all of them at once.
 
-    If some texts are empty, the answer may be False although nothing would change.
+    If some texts are empty, the answer may be False where True is right.
     """
     joined = " ".join(("", *texts, ""))  # a space at an end of a text makes a double space
     spaces = _ASCII_SPACES if joined.isascii() else _SPACES
@@ -158,6 +159,7 @@ def match_key(text: str) -> str:
     """
     plain = _plain(text)
     key = _content(plain)
+    # Without digits, the only mark that tells texts apart is a hash.
     if key.isalpha() and "#" not in plain:
         return key
     if not _CONTENT.search(key):
@@ -170,7 +172,7 @@ def match_key(text: str) -> str:
 
 
 def key_words(text: str) -> list[str]:
-    """Return the words, marks and symbols of ``match_key``, which are the key if they are joined.
+    """Return the words, marks and symbols of a text; joined, they are its ``match_key``.
 
     Example:
         >>> key_words("Half: 1 / 2 of C#'s."), key_words("5% 😀")

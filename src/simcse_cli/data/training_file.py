@@ -84,12 +84,12 @@ def _digest(source: str | Path, lines: Iterator[str]) -> str:
 def iter_training_rows(
     table: Table, *, left_out: Counter[str] | None = None, position: RowPosition | None = None
 ) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield, for each training row of a table, the names of its columns and its texts.
+    """Yield the training rows of a table: the names of the columns, and the texts in them.
 
     A cell may hold a list of texts, such as several positives. Such a row of the table becomes as
-    many training rows as its longest list has items, and shorter lists are repeated. ``left_out``
-    counts, by label, the rows whose label says that they are not pairs; ``position`` follows the
-    rows of the table.
+    many training rows as its longest list has items, and shorter lists are repeated. Rows whose
+    labels mark no pairs are left out, and counted by label in ``left_out``. ``position`` always
+    holds the row of the table that was read last.
     """
     position = position or RowPosition()
     position.open(table.name)
@@ -129,7 +129,7 @@ def iter_training_rows(
 
 
 def _set_rows(table: Table, position: RowPosition) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield every two texts of each list of texts that all mean the same."""
+    """Yield each pair of texts from a list of texts that all mean the same."""
     for _, (cell,) in table.rows(SET):
         position.row += 1
         for pair in combinations(table.cell_texts(cell, is_list=True), 2):
@@ -141,8 +141,8 @@ def _expanded(
 ) -> Iterator[Row]:
     """Yield the training rows that one row of a table gives: the i-th has text i of each role.
 
-    ``places_of_roles`` tells for each role in which columns of the table its texts are. ``cells``
-    begins with the cells of these columns, in the same order.
+    ``places_of_roles`` holds the places of the columns of each role. ``cells`` begins with the
+    cells of these columns, in the same order.
     """
     # A role of several columns, such as hard negatives, has the texts of all of them.
     sides: list[list[str]] = []
@@ -156,7 +156,7 @@ def _expanded(
 
 
 def list_left_out(left_out: Counter[str]) -> list[str]:
-    """Return a remark on the rows that are not pairs, counted by label, if there are any."""
+    """Return a list of one remark on rows that are no pairs, counted by label; [] without any."""
     if not left_out:
         return []
     counts = []
@@ -245,7 +245,7 @@ def read_training_documents(source: str | Path, given: Given = NOTHING_GIVEN) ->
     if not documents:
         needed = "give documents with a blank line between them"
         raise DataError(f"{name} holds no sentence", hint=needed)
-    if all(map(str.strip, lines)):
+    if all(map(str.strip, lines)):  # no line is blank
         raise DataError(
             f"{name}: {len(lines):,} lines and no blank line, "
             "need documents with a blank line between them",

@@ -55,6 +55,8 @@ _FILES = {
 }
 _FOLDERS = {"SST2": "SST/binary"}
 TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+# The part of a split, by its name in the column ``split`` of a file.
+_SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
 
 # One example: first sentence, second sentence (empty in the single-sentence tasks), label.
 _Row = tuple[str, str, int]
@@ -65,8 +67,8 @@ class TransferTask:
     """A classification task; row i of ``left``, ``right`` and ``labels`` is one example.
 
     ``right`` is empty for the single-sentence tasks. ``parts`` gives the rows of each split in the
-    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task of the
-    user, ``classes`` holds the label that his file has for each class.
+    order of the protocol; MR, CR, SUBJ and MPQA have the single part ``all``. For a task from a
+    file of the user, ``classes`` holds the label of each class in this file.
     """
 
     name: str
@@ -174,7 +176,7 @@ def read_task_file(path: Path, given: Given = NOTHING_GIVEN) -> TransferTask:
 def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, str]]]:
     """Return the two texts and the label of each row, by part."""
     rows: dict[str, list[tuple[str, str, str]]] = {}
-    # A column ``split`` is used here, so no remark may say that it is not.
+    # A column ``split`` is used here: it may not be in the remark on columns that are not used.
     given = replace(given, beside=(*given.beside, "split"))
     table = Table(path, Job.LABELLED, given)
     # Each row gives one text, or the two of a pair, and then the label.
@@ -194,9 +196,6 @@ def _labelled_rows(path: Path, given: Given) -> dict[str, list[tuple[str, str, s
         right = texts[1] if len(texts) > 1 else ""
         rows.setdefault(part, []).append((left, right, label))
     return rows
-
-
-_SPLIT_NAMES = {"train": "train", "test": "test", "dev": "dev", "validation": "dev", "valid": "dev"}
 
 
 def _rank_of_label(label: str) -> tuple[bool, int, str]:

@@ -112,7 +112,7 @@ def _refuse_far_cells(source: Path | str, stream: BinaryIO, visible: Collection[
 
 
 def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
-    """Return the file of each sheet within an ``.xlsx`` file; other workbooks give none."""
+    """Return, by the names of the sheets, their files in an ``.xlsx`` file; {} for any other."""
     parts = set(book.namelist())
     links_part = "xl/_rels/workbook.xml.rels"
     if not {"xl/workbook.xml", links_part} <= parts:
@@ -124,6 +124,7 @@ def _parts_of_sheets(book: zipfile.ZipFile) -> dict[str, str]:
     part_of_sheet: dict[str, str] = {}
     for sheet in ElementTree.fromstring(book.read("xl/workbook.xml")).iterfind(".//{*}sheet"):
         for key, value in sheet.items():
+            # The key is ``r:id`` with the address of its namespace.
             if key.endswith("}id") and targets.get(value) in parts:
                 part_of_sheet[sheet.get("name", "")] = targets[value]
     return part_of_sheet
@@ -140,6 +141,7 @@ def _last_place(content: IO[bytes]) -> tuple[str, int]:
     while more := content.read(_BLOCK):
         block = block[-_LONGEST_TAG:] + more  # a tag may begin in one block and end in the next
         for letters in set(_FAR_CELL.findall(block)):
+            # AAA comes behind ZZ.
             column = max(column, letters.decode(), key=lambda name: (len(name), name))
         if last := _LAST_CELL.match(block):
             row = int(last[1])

@@ -60,11 +60,12 @@ class ActNorm(nn.Module):
 
 
 class CouplingNet(nn.Module):
-    """The network that computes the shift of a coupling layer from half of its channels.
+    """The network of a coupling layer: it computes the shift from one half of the channels.
 
-    It maps ``(B, n_channels)`` to ``(B, n_channels)``, where ``n_channels`` counts that half. It
-    has two hidden layers of ``width`` units, each linear with actnorm and ReLU; their weights start
-    normal with standard deviation 0.05. From the second hidden layer h, the output is
+    It maps ``(B, n_channels)`` to ``(B, n_channels)``, where ``n_channels`` is the size of the
+    half. It has two hidden layers of ``width`` units, each linear with actnorm and ReLU; their
+    weights start normal with standard deviation 0.05. With the states h of the second layer, the
+    output is
 
         (W h + b) * exp(3 s)
 
@@ -184,9 +185,8 @@ class BertFlow(PostProcessor):
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
         """Train the flow; raise ValueError if it diverges or D is not divisible by 2 ** levels."""
-        # fit_matrix checks the input, ``(N, D)`` or pairs ``(N, 2, D)``. The sides of a pair are
-        # one example, so they share a batch.
-        fit_matrix(vectors)
+        fit_matrix(vectors)  # checks the input, ``(N, D)`` or pairs ``(N, 2, D)``
+        # The sides of a pair are one example, so they share a batch.
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         n_sides = examples.shape[1]
         if len(examples) < 2:  # actnorm needs the spread of their first sides

@@ -24,7 +24,7 @@ from simcse_cli.settings.choices import Postprocess
 from simcse_cli.version import __version__
 
 POSTPROCESSORS: dict[Postprocess, type[PostProcessor]] = {
-    kind.name: kind for kind in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
+    each.name: each for each in (Whitening, BertFlow, AllButTheTop, CommonComponentRemoval)
 }
 
 _RECORD_KEY = "simcse_postprocess"
@@ -98,8 +98,8 @@ def load(path: Path | str) -> FittedPostProcessor:
         broken = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if broken:
             raise ValueError(f"{broken[0]} is not finite")
-        kind = POSTPROCESSORS[Postprocess(described["name"])]
-        processor = kind(**described["settings"]).load_state(arrays)
+        processor_class = POSTPROCESSORS[Postprocess(described["name"])]
+        processor = processor_class(**described["settings"]).load_state(arrays)
         fitted = FittedPostProcessor(processor, checked(described["fit"], FitRecord, str(path)))
         # A file without a digest is not checked.
         if described.get("sha256", fitted.digest) != fitted.digest:
@@ -108,7 +108,7 @@ def load(path: Path | str) -> FittedPostProcessor:
 
 
 def check_encoder(fitted: FittedPostProcessor, *, dim: int, digest: str, place: str) -> None:
-    """Raise CheckpointError for any other encoder than the one it was fitted on.
+    """Raise CheckpointError unless the post-processor was fitted on this encoder.
 
     ``dim`` and ``digest`` are those of the encoder; ``place`` names the post-processor in the
     message.

@@ -31,9 +31,9 @@ def unit_rows(
 ) -> NDArray[_Float]:
     """Return the rows of ``(N, D)`` vectors, scaled to length 1, in ``dtype``; zero rows stay zero.
 
-    With ``check_finite``, a row that is not finite raises DataError, which names its number. If the
-    rows are taken from a larger matrix, ``numbers`` holds their row numbers in it, from 0. Without
-    ``check_finite``, the result of a row that is not finite is not finite either.
+    Raise DataError for a row that is not finite, and name its number. If the rows are taken from a
+    larger matrix, ``numbers`` holds their row numbers in the matrix, from 0. Without
+    ``check_finite``, no error is raised, and such a row is not finite in the result either.
     """
     if vectors.ndim != 2:
         raise ValueError(f"vectors have shape {vectors.shape}, need two dimensions (N, D)")

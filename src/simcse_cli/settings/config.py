@@ -1,4 +1,4 @@
-"""The settings of a training run, and those with which commands load and run a model."""
+"""The settings of a training run, and the settings by which commands load and run a model."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum

@@ -85,7 +85,7 @@ def _converted(value: Any, kind: Any, items: tuple[Any, ...]) -> Any:
     if kind not in (int, float):
         return kind(value)
     if kind is int and isinstance(value, int | str):
-        with suppress(ValueError):  # of 1e3, for example, which ``float`` reads below
+        with suppress(ValueError):  # ``int`` refuses 1e3, and ``float`` reads it below
             return int(value)  # a large number would lose digits as a float
     number = float(value)
     if not isfinite(number) or (kind is int and not number.is_integer()):

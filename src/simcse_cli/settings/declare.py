@@ -5,7 +5,7 @@ One declaration defines the flag, the YAML key, the environment variable and the
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from math import isfinite
@@ -160,7 +160,7 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def words_of(group: type, values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the command-line words for those of the named settings that the user has chosen."""
+    """Return, as command-line words, the named settings that the user has chosen."""
     declared = settings_of(group)
     words = []
     for name in names:
@@ -210,7 +210,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value, from the file ``place``, that its setting cannot have."""
+    """Raise an error for a value that its setting cannot have; ``place`` is the file with them."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
@@ -239,10 +239,10 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first setting that the user has chosen and that has no effect.
+    """Raise UsageError for the first setting that the user has chosen, but that has no effect.
 
-    Whether a setting has an effect depends on the values of the other settings. ``place_of``
-    returns the name of a setting in messages.
+    The values of other settings decide whether a setting has an effect. ``place_of`` returns the
+    name of a setting in messages.
     """
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, details) in declared.items():
@@ -252,15 +252,16 @@ def check_rules(
                 phrase = _phrase(condition, declared, place_of)
                 raise _no_use(place_of(name, details), phrase, reason)
 
-        # Without a value of this setting, the settings that it enables have no use. With a value,
-        # the settings that it excludes have no use.
-        unused: Collection[str] = details.enables
-        preposition = "without"
+        # With a value of this setting, the settings that it excludes have no use. Without one, the
+        # settings that it enables have no use.
         if values.get(name):
             excluded = chosen if details.excludes == ALL else details.excludes
             # ``--force`` goes with every setting.
             unused = [other for other in excluded if other not in (name, "force")]
             preposition = "with"
+        else:
+            unused = list(details.enables)
+            preposition = "without"
         for other in unused:
             if other in chosen:
                 phrase = f"{preposition} {place_of(name, details)}"
@@ -313,8 +314,8 @@ def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    ``name=text`` asks for a value equal to the text, ``name~text`` for one that contains it (the
-    value in lower case), and ``name`` alone for any value that is not empty or false.
+    With ``name=text``, the value has to equal the text; with ``name~text``, the value in lower case
+    has to contain it. With ``name`` alone, any value is enough that is not empty, false or zero.
     """
     for name, sign, text in _alternatives(condition):
         value = values.get(name)

@@ -26,7 +26,7 @@ from simcse_cli.settings.declare import check_keys, coerce_settings, names_by_ke
 
 ENVIRONMENT_PREFIX = "SIMCSE_"
 _OTHER_VARIABLES = (DATA_VARIABLE, "SIMCSE_CACHE", "SIMCSE_WORDNET", "SIMCSE_START_TIMEOUT")
-# Variables without effect, although they have the name of an option; and what gives the option.
+# Variables that have the name of an option, but no effect, and what to use instead of each.
 _GIVEN_BY = {
     "SIMCSE_DATA_DIR": DATA_VARIABLE,
     "SIMCSE_MODE": "SIMCSE_OBJECTIVE",
@@ -71,9 +71,10 @@ def shipped_recipes(kind: str = "recipes") -> list[str]:
 
 
 def read_recipe(name: str, kind: str = "recipes") -> dict[str, Any]:
-    """Return the mapping in a YAML file, which ``name`` gives as a path or as the name of a recipe.
+    """Return the mapping in a YAML file.
 
-    A name is looked up among the shipped files of a ``kind``: ``recipes`` or ``sweeps``.
+    ``name`` is the path of the file, or the name of one of the shipped files of a ``kind``:
+    ``recipes`` or ``sweeps``.
     """
     path = Path(name)
     shipped = resources.files("simcse_cli") / "resources" / kind / f"{name}.yaml"
@@ -110,15 +111,18 @@ def parse_pairs(items: Iterable[str]) -> dict[str, Any]:
 
 def environment_settings() -> dict[str, Any]:
     """Return the settings in variables ``SIMCSE_<NAME>`` by name; other variables are ignored."""
-    kinds = get_type_hints(TrainConfig)
+    hints = get_type_hints(TrainConfig)
     return {
-        name: convert(os.environ[variable], kinds[name], variable)
+        name: convert(os.environ[variable], hints[name], variable)
         for name, variable in given_variables().items()
     }
 
 
 def given_variables() -> dict[str, str]:
-    """Map the name of each setting that the environment gives to the variable that gives it."""
+    """Return the environment variables that hold settings, by the names of the settings.
+
+    Raise ConfigError if two of them hold the same setting.
+    """
     variables: dict[str, str] = {}
     for variable, name in _NAME_OF.items():
         if os.environ.get(variable):
@@ -132,7 +136,7 @@ def given_variables() -> dict[str, str]:
 
 
 def mistyped_variables() -> Iterator[tuple[str, str]]:
-    """Yield each variable that looks like a mistyped one, and what was probably meant.
+    """Yield each variable that has no effect but seems to be meant for a setting, and what to use.
 
     For example, ``SIMCSE_BATCHSIZE`` is yielded with ``SIMCSE_BATCH_SIZE``.
     """
@@ -150,7 +154,7 @@ def mistyped_variables() -> Iterator[tuple[str, str]]:
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables except those that hold settings of a run."""
+    """Return the environment without the variables that hold settings of a run."""
     return {variable: v for variable, v in environment.items() if variable not in _NAME_OF}
 
 
@@ -169,9 +173,9 @@ def resolve_config(
     from_flags = coerce_settings(TrainConfig, given_flags, place="command line")
     from_recipe: dict[str, Any] = {}
     if recipe:
-        values = read_recipe(recipe)
-        refuse_options(values, _HINT_OF_OPTION, place=recipe)
-        from_recipe = coerce_settings(TrainConfig, values, place=recipe)
+        written = read_recipe(recipe)
+        refuse_options(written, _HINT_OF_OPTION, place=recipe)
+        from_recipe = coerce_settings(TrainConfig, written, place=recipe)
     from_environment = environment_settings()
     # Recipes and variables may name no code to run, except in a setting that a flag overrides.
     for values, place in ((from_recipe, str(recipe)), (from_environment, "environment")):
@@ -192,9 +196,9 @@ def resolve_config(
 
 
 def merged_settings(*sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of all sources, of which a later one overrides those before it.
+    """Return the settings of all sources; a later source overrides those before it.
 
-    The options of the objective are overridden one by one.
+    The options of the objective are a mapping in each source, and are overridden one by one.
     """
     merged: dict[str, Any] = {}
     options: dict[str, Any] = {}
@@ -207,7 +211,7 @@ def merged_settings(*sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_options(keys: Iterable[str], hints: Mapping[str, str], *, place: str) -> None:
-    """Raise ConfigError for a key that is an option of ``train`` and no setting of a run."""
+    """Raise ConfigError for a key that is in ``hints``: an option of ``train``, but no setting."""
     for key in keys:
         if hint := hints.get(str(key).replace("-", "_")):
             raise ConfigError(f"{place}: unknown key {key!r}", hint=hint)
@@ -215,7 +219,7 @@ def refuse_options(keys: Iterable[str], hints: Mapping[str, str], *, place: str)
 
 @contextmanager
 def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[None]:
-    """In an error about a setting from a recipe or a variable, name that instead of the flag.
+    """In an error about a setting, name the recipe or variable that holds it instead of its flag.
 
     For example, ``--seed -1: ...`` becomes ``r.yaml: seed -1: ...`` or ``SIMCSE_SEED -1: ...``.
     """
@@ -225,6 +229,7 @@ def telling_sources(recipe: str | None, flags: Mapping[str, Any]) -> Iterator[No
         keys = names_by_key(settings_of(TrainConfig))
         flag = error.message.partition(" ")[0].removesuffix(":")
         name = keys.get(flag.lstrip("-").replace("-", "_"))
+        # The error is not about a setting, or about one that a flag has given.
         if name is None or not flag.startswith("--") or name in flags:
             raise
         variables = given_variables()

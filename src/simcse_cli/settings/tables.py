@@ -44,7 +44,7 @@ class TableOptions:
     def __post_init__(self) -> None:
         try:
             "a".encode(self.encoding)
-        except (LookupError, ValueError):  # no such encoding, or one that is not of text
+        except (LookupError, ValueError):  # an unknown encoding, or one for bytes instead of text
             what = (
                 f"unknown encoding {self.encoding!r}; for example utf-8, latin-1, cp1252, gb18030"
             )
