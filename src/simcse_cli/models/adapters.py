@@ -72,7 +72,7 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
             down = tensors[f"{stem}.lora_A.default.weight"]
             up = tensors[f"{stem}.lora_B.default.weight"]
             merged[f"{stem}.weight"] = torch.addmm(tensor, up, down, alpha=scale)
-        elif stem:
+        elif stem:  # the bias of a layer with LoRA
             merged[f"{stem}.{part}"] = tensor
         elif ".lora_" not in name:
             merged[name] = tensor
