@@ -166,8 +166,8 @@ class Architecture:
 
     Attributes:
         layer: names of the parts of a layer, relative to the name of the layer.
-        prefix: start of the names of the encoder's tensors in a checkpoint that also holds a head;
-            None if only transformers can open the architecture.
+        prefix: begins the names of the encoder's tensors in files that hold a head, too; None if
+            only transformers can open the architecture.
         layers: name of the list of layers.
         activation: entry of the configuration that names the activation.
         numbers_real_tokens: whether positions count real tokens only, from the padding id + 1;
@@ -217,10 +217,10 @@ def plain_prefix(model_type: Any) -> str | None:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None if a packed pass could not compute what the model does.
+    """Return the parts of a model, or None if it has no packed form.
 
-    Supported are the encoders of ``ARCHITECTURES`` with plain ``Linear`` and ``LayerNorm`` modules,
-    or PEFT's plain LoRA around a ``Linear``. A model with another adapter has no packed form.
+    An encoder of ``ARCHITECTURES`` has one if its parts are the plain modules of PyTorch. PEFT's
+    plain LoRA may be around a ``Linear``; any other adapter leaves the model without a packed form.
     """
     config: Any = getattr(backbone, "config", None)
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))

@@ -563,13 +563,20 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Put the ``n_draws`` draws of one attention head into ``words``.
+    """Put the draws of one attention head into ``words``.
 
-    A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also hold the first draws of
-    the next head, and none is lost. ``words`` must still hold the words of the head before, the
-    last one at index ``last``. ``n_before`` is the number of heads before this one. Return two
-    indices into ``words``: that of this head's first draw, counted in draws, and that of its last
-    word.
+    A word holds ``DRAWS_A_WORD`` draws. The last word of a head may also hold the first draws of
+    the next head, so that no draw is lost.
+
+    Args:
+        stream: the four numbers of SFC64, which draws advance.
+        words: must still hold the words of the head before.
+        n_before: the number of heads before this one.
+        n_draws: how many draws each head takes.
+        last: index of the last word of the head before.
+
+    Returns:
+        The place of this head's first draw, counted in draws, and the index of its last word.
     """
     start = (n_before * n_draws) % DRAWS_A_WORD
     end = start + n_draws
@@ -725,9 +732,9 @@ def attention_backward(
             state, token = states[i], qkv[s * length + i]
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
-            row, token = d_mixed[i], d_context[s * length + i]
+            d_mixed_row, d_token = d_mixed[i], d_context[s * length + i]
             for j in range(width):
-                row[j] = _load(token[j])
+                d_mixed_row[j] = _load(d_token[j])
         for h in range(n_heads):
             # Addresses are in bytes: keys lie 4 * width behind queries, values 8 * width.
             q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
@@ -755,7 +762,7 @@ def attention_backward(
             _product(weight_at, 1, padded, d_mixed_at, width, d_v, 3 * width, length, head, length)
         # Gradients of the bias and of qkv in the type of the products.
         for i in range(length):
-            row, token = d_states[i], d_qkv[s * length + i]
+            d_state, result = d_states[i], d_qkv[s * length + i]
             for j in range(3 * width):
-                d_bias[j] += row[j]
-                token[j] = _pack(row[j], token)
+                d_bias[j] += d_state[j]
+                result[j] = _pack(d_state[j], result)
