@@ -73,9 +73,8 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
             _require_safe_paths(model_folder)
 
         # The record, and the folder that has it.
-        named_record = base_record = read_record(base, progress)
-        if base != named:
-            named_record = read_record(named, progress)
+        base_record = read_record(base, progress)
+        named_record = base_record if base == named else read_record(named, progress)
         record = named_record or base_record or record_by_name(_own_name(base))
         folder = base if named_record is None else named
 
@@ -101,7 +100,7 @@ def _own_name(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class _AdapterFile:
-    """The base model of an adapter, and what an adapter may have that is refused."""
+    """The base model of an adapter, and settings for which an adapter is refused."""
 
     base_model_name_or_path: str
     revision: str | None = None
@@ -118,9 +117,9 @@ class _ShardIndex:
 
 
 def _base_name(folder: Path) -> str | None:
-    """Return the name of an adapter's base model, with its revision.
+    """Return the name of an adapter's base model, with its revision; None for a whole model.
 
-    The result is None for a folder with a whole model.
+    Raise CheckpointError for an adapter that is not supported.
     """
     path = folder / ADAPTER_FILE
     if (folder / "config.json").is_file() or not path.is_file():

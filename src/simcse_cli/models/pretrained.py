@@ -114,6 +114,7 @@ def load_backbone(
                 if isinstance(getattr(config, key, None), float | int):
                     setattr(config, key, dropout)
         backbone, info = _auto_backbone(folder, config)
+        # A wrapper puts its own name before those of the weights: read them again without it.
         is_wrapped = any(re.match(WRAPPER, name) for name in info["unexpected_keys"])
         if info["missing_keys"] and is_wrapped:
             backbone, info = _auto_backbone(folder, config, key_mapping={WRAPPER: ""})
@@ -469,7 +470,10 @@ def _reads_only_backwards(model_type: str) -> bool:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the fast tokenizer of a model folder, or raise CheckpointError."""
+    """Return the tokenizer of a model folder.
+
+    Raise CheckpointError if it cannot be loaded, or has no words.
+    """
     with as_checkpoint_error(folder, "a tokenizer"), quiet_transformers():
         tokenizer = _auto_tokenizer(folder)
         # If the files are missing, transformers makes a tokenizer without words.
@@ -483,7 +487,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _auto_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder.
+    """Return the tokenizer that ``AutoTokenizer`` loads from a folder.
 
     Raise CheckpointError if it needs a package that is not installed, or code from the folder.
     """

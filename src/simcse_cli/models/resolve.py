@@ -197,6 +197,7 @@ def naming_option(option: str, name: str, *, folder: str | None = None) -> Itera
 
 
 def _local_hint() -> str:
+    """Return a hint at what to use instead of a model on the Hub."""
     choices = "use a local folder, or --model minilm"
     if importlib.util.find_spec(_MINILM_PACKAGE) is not None:
         return choices

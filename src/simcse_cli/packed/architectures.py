@@ -226,9 +226,10 @@ def read_parts(backbone: nn.Module) -> BackboneParts | None:
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     if architecture is None or getattr(config, "is_decoder", False):
         return None
+    if getattr(config, architecture.activation) not in ACTIVATIONS:
+        return None
     # BERT can also be configured with relative positions, which have no packed form.
-    is_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
-    if getattr(config, architecture.activation) not in ACTIVATIONS or not is_absolute:
+    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
         return None
     try:
         return _backbone_parts(backbone, config, architecture)

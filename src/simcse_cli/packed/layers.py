@@ -257,10 +257,10 @@ def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
     """Return ``table(ids)``, ``(T, H)``; on a CPU, ``pool`` lends the memory of the gradient."""
     # The table's special options are left to PyTorch.
     is_plain = not table.sparse and not table.scale_grad_by_freq and table.max_norm is None
-    if not is_plain or ids.device.type != "cpu":
-        rows: Tensor = table(ids)
+    if is_plain and ids.device.type == "cpu":
+        rows: Tensor = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
     else:
-        rows = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
+        rows = table(ids)
     return rows
 
 
