@@ -190,10 +190,10 @@ class SentenceEncoder(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Return the states ``(B, L, H)`` that the pooler reads.
 
-        They are those of the last layer alone, or of all layers if the pooler needs more: then the
-        embedding output comes first. With ``token_cnn``, they are the outputs of the convolutions
-        over the last layer. Everything computed after the transformer is at least float32, even
-        under autocast.
+        They are those of the last layer alone. If the pooler needs more, they are the embedding
+        output and the states of all layers. With ``token_cnn``, they are the outputs of the
+        convolutions over the last layer. Everything computed after the transformer is at least
+        float32, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = unread_mask(self.backbone, attention_mask)

@@ -169,8 +169,8 @@ def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
     """Return those tensors of a folder whose names start with ``prefix``, under names without it.
 
     If a wrapper of the model has put something before a name, such as ``module.``, it is dropped
-    first. Safetensors files are read, and only without them the files ``pytorch_model*.bin``, by
-    PyTorch's weights-only loader.
+    first. Legacy files, ``pytorch_model*.bin``, are read only if no safetensors file has such a
+    tensor, by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(folder, "model", ".safetensors"):

@@ -230,8 +230,8 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     has_head = "head_folder" in fields
     if has_head and pooler is Pooler.CLS_BEFORE_POOLER:
         pooler = Pooler.CLS
-    # The pooler, if several layers are read. sentence-transformers skips WeightedLayerPooling
-    # unless the transformer outputs all layers.
+    # WeightedLayerPooling decides the pooler, but only if the transformer outputs all layers:
+    # otherwise sentence-transformers skips this module.
     if layer_pooler is not None:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):

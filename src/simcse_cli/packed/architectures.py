@@ -273,7 +273,8 @@ def _linear(module: Any) -> Any:
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
     """Return the modules of a layer that have the dotted names in ``names``.
 
-    Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands.
+    Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands,
+    or if only some of query, key and value have a bias.
     """
     parts: dict[str, Any] = {}
     for part, name in names._asdict().items():
