@@ -482,9 +482,10 @@ def _file_name(source: str) -> str:
 
 
 def _settings(record: RunRecord) -> str:
-    """Return the settings of a run as YAML.
+    """Return the settings of a run as YAML, with the last part of each path alone.
 
-    Settings with their default value are left out unless they are in ``_ALWAYS_SHOWN``.
+    Settings with their default value are left out, except for ``_ALWAYS_SHOWN``; so are all that
+    belong to this machine.
     """
     defaults = TrainConfig().to_dict()
     shown: _Entries = {}
