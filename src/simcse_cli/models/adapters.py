@@ -62,8 +62,8 @@ def add_lora(
 def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """Return the tensors of a model under their plain names.
 
-    A weight W with LoRA is replaced by ``W + scale * B A``. PEFT keeps these matrices as
-    ``NAME.base_layer.weight`` (W), ``NAME.lora_A...`` and ``NAME.lora_B...``.
+    A weight W with LoRA is replaced by ``W + scale * B A``. PEFT keeps W as
+    ``NAME.base_layer.weight``, A (down) as ``NAME.lora_A...``, and B (up) as ``NAME.lora_B...``.
     """
     merged: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -72,7 +72,7 @@ def merged_tensors(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Ten
             down = tensors[f"{stem}.lora_A.default.weight"]
             up = tensors[f"{stem}.lora_B.default.weight"]
             merged[f"{stem}.weight"] = torch.addmm(tensor, up, down, alpha=scale)
-        elif stem:
+        elif stem:  # the bias of a layer with LoRA
             merged[f"{stem}.{part}"] = tensor
         elif ".lora_" not in name:
             merged[name] = tensor

@@ -158,7 +158,7 @@ def _update_card(path: Path, run_dir: Path, scores: list[CardScore]) -> None:
         return
 
     # The text between the marks will be replaced, so it may be nothing but the table of scores.
-    # Without the second mark there is no such text, and the card is refused below.
+    # Without the second mark, the text does not end, and the card is refused below.
     front = _FRONT_MATTER.match(text)
     body = text[front.end() :] if front else text
     before, _, from_table = body.partition(_SCORES_START)
@@ -194,11 +194,18 @@ def _with_scores(
 ) -> str:
     """Return the metadata ``front`` with new ``scores`` in its ``model-index``.
 
-    ``table_rows`` holds the rows of the card's table by ``CardScore.key``; the scores of these rows
-    are replaced. Raise DataError for a row that is not in ``model-index``: somebody else has added
-    it, and it would be lost. Messages name ``place``; a new index gets the name of ``run_dir``.
+    Raise DataError if a row of the card's table is not in ``model-index``: somebody else has added
+    the row, and it would be lost.
+
+    Args:
+        front: the metadata of the card, as text.
+        place: the name of the card in messages.
+        run_dir: gives a new index the name of its model.
+        scores: replace those of the same keys.
+        table_rows: the rows of the card's table by ``CardScore.key``. The scores of these rows are
+            removed from the index, even if ``scores`` has none of the same key.
     """
-    # The index must have every row of the card's table; the first model in the index is this one.
+    # The first model in the index is this one. It must have every row of the card's table.
     values = checked(parse_yaml(front, place), _Entries, place)
     models = checked(values.get(_INDEX, []), list[_Entries], f"{place}: {_INDEX}")
     this_model = models[0] if models else {"name": run_dir.resolve().name}
@@ -475,9 +482,10 @@ def _file_name(source: str) -> str:
 
 
 def _settings(record: RunRecord) -> str:
-    """Return the settings of a run as YAML.
+    """Return the settings of a run as YAML, with the last part of each path alone.
 
-    Settings with their default value are left out unless they are in ``_ALWAYS_SHOWN``.
+    Settings with their default value are left out, except for ``_ALWAYS_SHOWN``; so are all that
+    belong to this machine.
     """
     defaults = TrainConfig().to_dict()
     shown: _Entries = {}

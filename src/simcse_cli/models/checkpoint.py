@@ -150,7 +150,8 @@ class NoPooler(nn.Module):
 def detach_pooler(backbone: nn.Module) -> nn.Module | None:
     """Remove the architecture's own pooler from the transformer and return it.
 
-    Forward passes then no longer compute it. Return None if there is no such pooler.
+    Forward passes then no longer compute it. Without a pooler that has a linear layer ``dense``,
+    return None and change nothing.
     """
     pooler = getattr(backbone, "pooler", None)
     if isinstance(pooler, nn.Module) and isinstance(getattr(pooler, "dense", None), nn.Linear):
@@ -398,7 +399,8 @@ def _load_head(
 def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> MlpHead | None:
     """Return the head in the files, or None if they hold none.
 
-    The head is a Dense module, an unconverted SimCSE ``mlp``, or the architecture's own pooler.
+    The head is the Dense module that the record names. Without a record of one, it is ``mlp`` of
+    the original SimCSE code, else the architecture's own pooler. ``width`` is that of its inputs.
     """
     record = source.record
     folder = source.folder
@@ -432,10 +434,10 @@ def _read_head(source: ModelFiles, own_pooler: nn.Module | None, width: int) -> 
 
 
 def _require_sound_weights(encoder: SentenceEncoder, folder: Path) -> None:
-    """Raise CheckpointError for weights that are not finite, or all zero although they must not be.
+    """Raise CheckpointError for weights that are not finite, and for some that are all zero.
 
-    The scales of norms, the table of words, and the matrices of head and convolutions must not be
-    zero.
+    The latter are the scales of norms, the table of words, and the matrices of head and
+    convolutions. Other weights may be zero.
     """
     for name, weight in encoder.named_parameters():
         if weight.ndim == 1:
@@ -529,7 +531,7 @@ def _most_tokens(modules: _Modules) -> int:
 
 
 def _n_positions(backbone: nn.Module) -> int | None:
-    """Return how many tokens a table of absolute positions has room for; None without such a table.
+    """Return how many tokens the table of absolute positions has room for; None without a table.
 
     In the RoBERTa family, tokens use only the rows behind that of the padding token.
     """
@@ -558,7 +560,7 @@ class KeptCheckpoint:
 
 
 def kept_checkpoints(run_dir: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of a run in step order: its model and the training states it has kept.
+    """Return the checkpoints of a run in step order: its model, and the training states it kept.
 
     A training state that was saved at the step of the model is left out.
     """

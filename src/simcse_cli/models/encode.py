@@ -100,8 +100,7 @@ class ReadyEncoder:
     def _prompt_for(self, *names: str) -> str:
         """Return the user's prompt, else a prompt of the model, else an empty text.
 
-        Among the model's prompts, the ``names`` are looked up in order, then the name of its
-        default.
+        The prompt of the model is the first that it has of ``names``, else its default prompt.
         """
         if self.use.prompt is not None:
             return self.use.prompt
@@ -181,7 +180,10 @@ class ReadyEncoder:
         return self._with_prompt(prompt).digest
 
     def facts(self, prompt: str) -> dict[str, str]:
-        """Return what a search index records about this encoder and the prompt of its vectors."""
+        """Return what an index records about the encoder of its vectors.
+
+        ``prompt`` is the one that the texts of the index were encoded with.
+        """
         prompted = self._with_prompt(prompt)
         facts = {"model": self.name, "digest": prompted.digest, "pooler": self.pooler.value}
         return facts | {name: str(value) for name, value in prompted.variations.items()}
@@ -257,7 +259,7 @@ def encode(
         sentences: any number of sentences; an empty one is encoded as its special tokens.
         use: prompt, number of components, treatment of long texts.
         batch_tokens: most tokens in one forward pass, padding included; None: the fastest number.
-        max_length: most sub-words, at most the model's own limit.
+        max_length: most sub-words of a text; it can only lower the model's own limit.
         normalize: scale each vector to L2 norm 1 (zero vectors stay zero).
         check_finite: refuse vectors that are not finite; False if the caller checks them.
         shared: every process of the group must call this with the same sentences. Each encodes a
@@ -384,9 +386,8 @@ class _Texts:
         if has_windows or limit == tokens.max_length:
             uncut_by_position = tokens.longer_than(limit, texts, rows)
         pieces = [[row] for row in rows]
-        cut = list(uncut_by_position)
+        cut = [] if has_windows else list(uncut_by_position)
         if has_windows:
-            cut = []
             for position, ids in uncut_by_position.items():
                 rows[position] = ids  # a text is unknown only if all of its windows are
                 pieces[position] = in_windows(ids, frame, limit)

@@ -188,11 +188,12 @@ class SentenceEncoder(nn.Module):
     def hidden_states(
         self, input_ids: Tensor, attention_mask: Tensor, **inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return the ``(B, L, H)`` states of the last layer, or of all if the pooler needs them.
+        """Return the states ``(B, L, H)`` that the pooler reads.
 
-        With all layers, the embedding output comes first. With ``token_cnn``, the only
-        states are the outputs of these convolutions over the last layer. The states, and everything
-        computed after the transformer, are at least float32, even under autocast.
+        They are those of the last layer alone. If the pooler needs more, they are the embedding
+        output and the states of all layers. With ``token_cnn``, they are the outputs of the
+        convolutions over the last layer. Everything computed after the transformer is at least
+        float32, even under autocast.
         """
         all_layers = POOLERS[self.pooler].needs_all_layers
         mask = unread_mask(self.backbone, attention_mask)
@@ -211,7 +212,7 @@ class SentenceEncoder(nn.Module):
             return (self.token_cnn(states[-1], attention_mask),)
 
     def train(self, mode: bool = True) -> Self:
-        """Switch dropout and a train-only head on or off."""
+        """Switch to training or evaluation: dropout, a train-only head, and flash attention."""
         if mode:  # training will change the weights from which tensors were prepared
             forget_prepared(self.backbone)
         if self.flash is not None:
@@ -221,8 +222,11 @@ class SentenceEncoder(nn.Module):
         return super().train(mode)
 
     def attend_by(self, attention: Attention) -> None:
-        """Choose the attention of the padded pass, or packed rows in its place."""
-        # Packed rows need no attention of transformers.
+        """Choose the attention of the padded pass, or packed rows in its place.
+
+        Raise ConfigError if the model or the machine cannot do this.
+        """
+        # Packed rows need no attention of transformers. The choice changes ``pads_in_training``.
         self.packs_anywhere = attention is Attention.PACKED
         if self.packs_anywhere:
             if self.pads_in_training:
@@ -329,7 +333,7 @@ class SentenceEncoder(nn.Module):
         return packed_backbone(self.backbone, nested=self.packs_anywhere)
 
     def _packed_for(self, rows: TokenRows) -> PackedBackbone | None:
-        """Return the packed form, if it has enough positions for these rows."""
+        """Return the packed form, or None if it has not enough positions for these rows."""
         packed = self._packed()
         if packed is None or max(map(len, rows)) > packed.max_tokens:
             return None
@@ -442,9 +446,9 @@ class SentenceEncoder(nn.Module):
         """Return the state of [MASK] in a template without a sentence, for each row, ``(R, H)``.
 
         Source: Jiang et al. 2022 (PromptBERT). If the sentence of a row has n sub-words, the
-        positions of the suffix are moved up by n, as if the sentence were there. Each n is computed
-        once, so rows with the same n share a dropout mask. For a row with an empty sentence, the
-        result is the row's own state.
+        positions behind its place are moved up by n, as if the sentence were there. If n is 0, the
+        result is the row's own state. Each n is computed once, so rows with the same n share a
+        dropout mask.
         """
         lengths = [template.n_of_sentence(row) for row in rows]
         distinct = sorted(set(lengths))

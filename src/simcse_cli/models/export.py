@@ -124,9 +124,9 @@ _MODEL_FOLDERS = re.compile(r"\d_[A-Za-z]+|onnx|openvino")
 
 
 def _require_model_files_only(target: Path) -> None:
-    """Raise OutputError unless a target is missing, or is a folder that holds only a model.
+    """Raise OutputError for a link, a file, or a folder with files that belong to no model.
 
-    Replacing a folder deletes all files in it, also those that belong to no model.
+    Those files would be deleted with the folder. A target that does not exist passes.
     """
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise OutputError(
@@ -151,7 +151,10 @@ def _require_model_files_only(target: Path) -> None:
 
 
 def _make_own_pooler(encoder: SentenceEncoder) -> nn.Module | None:
-    """Return the head as the architecture's own pooler, or None if it does not fit there."""
+    """Return the head as the architecture's own pooler.
+
+    The result is None if the encoder has no head, or if its head does not fit there.
+    """
     head = encoder.head
     if head is None or not _fits_own_pooler(head):
         return None
@@ -411,7 +414,7 @@ def export_model(
         facts["card_sha256"] = sha256_file(source_card)
     card = _choose_card(source_card, target, name, progress)
 
-    # The target is replaced only after the copy has passed its check.
+    # The target is replaced only after the copy has passed ``check``, which fills ``differences``.
     differences: dict[str, float | None] = {}
     source_vectors = _vectors_of_source(files, encoder, progress)
 
@@ -523,15 +526,16 @@ def _plain_vectors(files: ModelFiles, encoder: SentenceEncoder) -> dict[str, Flo
 def _auto_model_pass(
     files: ModelFiles, encoder: SentenceEncoder, model: Any, ids: Tensor, mask: Tensor
 ) -> tuple[_States, Tensor | None]:
+    """Return the states of all layers, and the output of the head if ``AutoModel`` has it."""
     output = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
     states = (*output.hidden_states[:-1], output.last_hidden_state)
     # The pooler of AutoModel reads the first token and ends in tanh. That of an adapter's base
     # model is not the head that was saved with the adapter.
     head = encoder.head
-    is_cls = encoder.pooler is Pooler.CLS and not files.is_adapter
-    if not is_cls or head is None or not _fits_own_pooler(head):
-        return states, None
-    return states, getattr(output, "pooler_output", None)
+    can_have_head = encoder.pooler is Pooler.CLS and not files.is_adapter
+    if can_have_head and head is not None and _fits_own_pooler(head):
+        return states, getattr(output, "pooler_output", None)
+    return states, None
 
 
 def _graph_pass(run: GraphPass, ids: Tensor, mask: Tensor) -> tuple[_States, None]:
@@ -560,9 +564,9 @@ def _vectors_by_sentence_transformers(
 ) -> Floats32 | None:
     """Return vectors by ``SentenceTransformer``; each sentence is encoded alone, without padding.
 
-    The result is None if the package is not installed, cannot find the base model of an adapter, or
-    wants a processor for more than text. It is also None for the pooler ``mask``, which the package
-    lacks.
+    The result is None in four cases: the package is not installed, it cannot find the base model of
+    an adapter offline, it wants a processor for more than text, or the model has the pooler
+    ``mask``, which the package lacks.
     """
     is_installed = importlib.util.find_spec("sentence_transformers") is not None
     if not is_installed or not can_load_offline(files.base_name) or wants_processor(files.base):
@@ -600,9 +604,12 @@ def _vectors_of_source(
 ) -> Floats32 | None:
     """Return the probe vectors that sentence-transformers gives for the folder to be exported.
 
-    The result is None if the user has chosen another pooler than that of the folder, if the folder
-    has no ``modules.json``, or if sentence-transformers is not installed, older than
-    ``FOLLOWED_VERSION`` or unable to open the folder.
+    The result is None if they cannot be compared or cannot be had:
+
+    - the user has chosen another pooler than that of the folder;
+    - the folder has no ``modules.json``;
+    - sentence-transformers is not installed, or is older than ``FOLLOWED_VERSION``;
+    - sentence-transformers cannot encode with the folder.
     """
     if encoder.pooler is not files.record.pooler or not (files.named / MODULES_FILE).is_file():
         return None
@@ -632,13 +639,19 @@ def _vectors_of_source(
 def verify_export(
     folder: Path, called: Path | None = None, *, source: Floats32 | None = None
 ) -> dict[str, float | None]:
-    """Load a saved model in every supported way, and return the largest difference for each.
+    """Load a saved model in every supported way, and compare the vectors of the probe sentences.
 
-    The vectors of the probe sentences are compared with those of this toolkit. The result has None
-    for a loader that was not tried, and the least cosine for a graph of 8-bit integers. The result
-    is also written to ``simcse.json``. A difference above 1e-5, relative to the largest component
-    if that exceeds 1, is an error, and so is a cosine below 0.9. ``called`` is the name of the
-    folder in messages. ``source`` holds vectors of the model from before its export.
+    The result has, for each loader, the largest difference from the vectors of this toolkit; for a
+    graph of 8-bit integers, the least cosine with them; for a loader that was not tried, None. It
+    is also written to ``simcse.json``, if the folder has this file.
+
+    Raise CheckpointError for a cosine below 0.9, or for a difference above 1e-5, relative to the
+    largest component if that exceeds 1.
+
+    Args:
+        folder: the saved model.
+        called: the name of the folder in messages.
+        source: the vectors that sentence-transformers gave before the export.
     """
     # The same probes by every loader; 8-bit graphs are judged by cosine.
     files = find_model(folder)

@@ -166,10 +166,11 @@ def plain_backbone(folder: Path) -> EncodingBackbone | None:
 
 
 def read_tensors(folder: Path, prefix: str = "") -> dict[str, Tensor]:
-    """Return the tensors of a folder whose names start with ``prefix``, under names without it.
+    """Return those tensors of a folder whose names start with ``prefix``, under names without it.
 
-    What a wrapper of the model has put before a name, such as ``module.``, is dropped first. The
-    tensors are read from safetensors files, or from legacy files by PyTorch's weights-only loader.
+    If a wrapper of the model has put something before a name, such as ``module.``, it is dropped
+    first. Legacy files, ``pytorch_model*.bin``, are read only if no safetensors file has such a
+    tensor, by PyTorch's weights-only loader.
     """
     tensors: dict[str, Tensor] = {}
     for path in _weight_files(folder, "model", ".safetensors"):
@@ -231,8 +232,9 @@ def _as_checkpoint_error(path: Path) -> AbstractContextManager[None]:
 def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> EncodingBackbone:
     """Return an encoder of the sizes in ``config`` whose parameters are the tensors.
 
-    Raise an error if a tensor is missing or has another shape, or if there is a further layer or
-    another weight inside the layers.
+    Raise an error if a tensor is missing, or has another shape or an integer type. Raise one, too,
+    for tensors without a place: of a further layer, of a module behind the transformer, or of
+    another weight inside it.
     """
     backbone = EncodingBackbone(config)
     width = config.hidden_size
@@ -256,8 +258,8 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
             backbone.put(name, _empty_part(part, config))
     if "pooler.dense.weight" in tensors:
         backbone.put("pooler.dense", nn.Linear(width, width, device="meta"))
-    further = architecture.layer_names(config.num_hidden_layers)
-    if f"{further.up}.weight" in tensors:
+    layer_beyond = architecture.layer_names(config.num_hidden_layers)
+    if f"{layer_beyond.up}.weight" in tensors:
         raise CheckpointError("the tensors have more layers than the configuration")
     state_names = {name for name, _ in backbone.named_parameters()}
     if any(map(FURTHER_MODULE.match, tensors)):
@@ -274,10 +276,10 @@ def _assemble(config: SimpleNamespace, tensors: Mapping[str, Tensor]) -> Encodin
 
 
 def weights_left_out(names: Iterable[str], backbone: nn.Module) -> list[str]:
-    """Return, sorted, those of ``names`` that belong inside the transformer.
+    """Return, sorted, the names of weights that belong inside the transformer.
 
-    The names are of weights that ``backbone`` has no place for. Weights of heads and of the
-    architecture's own pooler do not count, nor do buffers.
+    ``names`` are those of all weights for which ``backbone`` has no place. Among them may be heads,
+    the architecture's own pooler, and buffers; these do not count.
     """
     parts = {name for name, _ in backbone.named_children()} - {"pooler"}
     left_out = []
@@ -361,11 +363,16 @@ def _text(token: Any) -> str | None:
 
 
 def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
-    """Tell whether the settings and tokenizer.json name the same special tokens."""
+    """Tell whether the settings and tokenizer.json name the same special tokens.
+
+    The result is False, too, if transformers might treat the tokens or the vocabulary in a way that
+    is not repeated here.
+    """
     if any(settings.get(key) for key in _TOKENIZER_EXTRAS):
         return False
 
-    # Both files must list the same tokens, if both list them. The settings have ids only as keys.
+    # Both files must list the same tokens, if both list them. The settings have ids only as keys;
+    # from the tokens of the other file, ``pop`` removes them.
     added = content.get("added_tokens", [])
     by_id = {str(token.pop("id")): token for token in added}
     if settings.get("added_tokens_decoder", by_id) != by_id:
@@ -383,10 +390,11 @@ def _special_tokens_agree(settings: _Entries, content: _Entries) -> bool:
         if name.endswith("_token") and not name.startswith("add_"):
             named.add(_text(token))
     texts = {token.get("content") for token in added}
-    have_roles = (named - {None}) == texts
-    n_words = len(content.get("model", {}).get("vocab", ()))
+    have_roles = named - {None} == texts
+
     # The vocabulary must hold more than the special tokens. In a vocabulary of more than
-    # ``_MOST_WORDS``, transformers may change the splitting rule, which is not repeated here.
+    # ``_MOST_WORDS``, transformers may change the splitting rule.
+    n_words = len(content.get("model", {}).get("vocab", ()))
     return bool(texts) and have_roles and len(texts) < n_words <= _MOST_WORDS
 
 

@@ -82,7 +82,7 @@ def as_json(facts: dict[str, Any]) -> str:
 
 
 def _line(value: Any) -> str:
-    """Return the value of one fact as text; of a dict of booleans, the names of the true values."""
+    """Return the value of one fact as text; for a dict of booleans, the names that are true."""
     if not isinstance(value, dict):
         return str(value)
     if value and all(isinstance(item, bool) for item in value.values()):

@@ -36,9 +36,9 @@ class ModelFiles:
         name: the name that the user gave.
         named: the folder to which this name leads.
         base_name: an adapter's name for its base model, with the revision; None for a whole model.
-        base: the folder with the transformer; differs from ``named`` for an adapter, and where the
-            modules of sentence-transformers put it into a folder of its own.
-        folder: the folder that describes head and convolutions.
+        base: the folder with the transformer. It is not ``named`` if the model is an adapter, or if
+            sentence-transformers has given the transformer a folder of its own.
+        folder: the folder of the record, in which head and convolutions are found.
         record: how the model makes its vectors, as its files or its name say.
     """
 
@@ -73,9 +73,8 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
             _require_safe_paths(model_folder)
 
         # The record, and the folder that has it.
-        named_record = base_record = read_record(base, progress)
-        if base != named:
-            named_record = read_record(named, progress)
+        base_record = read_record(base, progress)
+        named_record = base_record if base == named else read_record(named, progress)
         record = named_record or base_record or record_by_name(_own_name(base))
         folder = base if named_record is None else named
 
@@ -90,8 +89,8 @@ def find_model(name: str | Path, progress: Progress = SILENT) -> ModelFiles:
 def _own_name(folder: Path) -> str:
     """Return the name of a model's folder, however the user has spelled its path.
 
-    In the Hub's cache, the folder above ``snapshots`` has the name; there, the organisation is part
-    of it, except for the authors of SimCSE.
+    For a model in the Hub's cache, it is the name of the folder above ``snapshots``, such as
+    ``models--ORG--NAME``; for the models of SimCSE's authors, it is NAME alone.
     """
     folder = folder.resolve()
     if commit_of(folder) is not None:
@@ -101,7 +100,7 @@ def _own_name(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class _AdapterFile:
-    """The base model of an adapter, and what an adapter may have that is refused."""
+    """The base model of an adapter, and settings for which an adapter is refused."""
 
     base_model_name_or_path: str
     revision: str | None = None
@@ -118,9 +117,9 @@ class _ShardIndex:
 
 
 def _base_name(folder: Path) -> str | None:
-    """Return the name of an adapter's base model, with its revision.
+    """Return the name of an adapter's base model, with its revision; None for a whole model.
 
-    The result is None for a folder with a whole model.
+    Raise CheckpointError for an adapter that is not supported.
     """
     path = folder / ADAPTER_FILE
     if (folder / "config.json").is_file() or not path.is_file():
@@ -148,7 +147,11 @@ def _base_name(folder: Path) -> str | None:
 
 
 def _find_base(folder: Path, called: str, progress: Progress, may_fetch: bool) -> Path:
-    """Return the folder of an adapter's base model."""
+    """Return the folder of an adapter's base model.
+
+    ``folder`` is that of the adapter, and ``called`` is its name for the base model. Raise
+    CheckpointError if the base model is not found, or is an adapter too.
+    """
     try:
         base = resolve_model(called, progress, may_fetch=may_fetch)
     except CheckpointError as error:
@@ -180,7 +183,7 @@ def _require_safe_paths(folder: Path) -> None:
 
 
 def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
-    """Refuse a folder whose ``config.json`` claims sizes which its weights cannot have.
+    """Refuse a folder if its weights cannot have the sizes that its ``config.json`` claims.
 
     With ``is_needed``, a missing ``config.json`` is an error, too.
     """
@@ -194,7 +197,7 @@ def _require_plausible_config(folder: Path, *, is_needed: bool) -> None:
 def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -> None:
     """Raise CheckpointError for too many layers, or sizes too large for ``n_bytes`` of weights."""
     widths = {key: config[key] for key in _WIDTH_KEYS if type(config.get(key)) is int}
-    width = next(iter(widths.values()), 1)
+    width_key, width = next(iter(widths.items()), ("", 1))
     most_numbers = _MOST_NUMBERS_IN_A_BYTE * n_bytes + _LARGEST_SURPLUS
     # The width comes first, because a wrong width makes the other sizes too large as well.
     for key, value in (widths | config).items():
@@ -208,8 +211,8 @@ def _require_plausible_sizes(config: dict[str, Any], path: Path, n_bytes: int) -
         is_wide = key in _WIDTH_KEYS and value * value > most_numbers
         if is_deep or is_long or is_wide:
             claimed = f"{key} {value:,}"
-            if is_long and widths:
-                claimed += f" with {next(iter(widths))} {width:,}"
+            if is_long and width_key:
+                claimed += f" with {width_key} {width:,}"
             raise CheckpointError(
                 f"{path}: {claimed} does not go with {n_bytes:,} bytes of weights",
                 hint="do not use this model, or copy it again: loading it would fill the memory",

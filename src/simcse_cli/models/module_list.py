@@ -42,7 +42,7 @@ _ENCODE_ELSEWHERE = (
 # The supported modules, in the only supported order; Normalize may be repeated.
 _ORDER = ("Transformer", "WeightedLayerPooling", "CNN", "Pooling", "Dense", "Normalize")
 # Where each version of sentence-transformers has its classes. Newer versions have a file for each
-# class, which is called like the class in lower case or as ``_FILE_NAMES`` says.
+# class; its name is that of the class in lower case, except for those in ``_FILE_NAMES``.
 _PACKAGES = (
     "sentence_transformers.models.",
     "sentence_transformers.base.modules.",
@@ -117,8 +117,7 @@ def _refusal(path: Path, what: str, hint: str = _ENCODE_ELSEWHERE) -> Checkpoint
 
 def _require_known(config: _Entries, path: Path, *known: str) -> None:
     """Refuse unknown entries, as sentence-transformers does."""
-    unknown = [name for name in config if name not in known]
-    if unknown:
+    if unknown := [name for name in config if name not in known]:
         raise _refusal(
             path,
             f"{', '.join(unknown)} is not supported; need {', '.join(known)} alone",
@@ -128,13 +127,15 @@ def _require_known(config: _Entries, path: Path, *known: str) -> None:
 
 def _warn_unknown(config: _Entries, path: Path, progress: Progress, *known: str) -> None:
     """Warn of entries that sentence-transformers ignores."""
-    unknown = [name for name in config if name not in known]
-    if unknown:
+    if unknown := [name for name in config if name not in known]:
         progress.warn(f"{path}: {', '.join(unknown)} is not known and has no effect")
 
 
 def _entry(config: _Entries, path: Path, name: str, kind: Any, default: Any = None) -> Any:
-    """Return an entry of ``config``, or ``default`` if there is none; refuse another ``kind``."""
+    """Return an entry of ``config``, or ``default`` if there is none.
+
+    Raise DataError if the entry is not of the type ``kind``.
+    """
     return checked(config.get(name, default), kind, f"{path}: {name}")
 
 
@@ -229,8 +230,8 @@ def _listed_record(folder: Path, progress: Progress) -> ModelRecord:
     has_head = "head_folder" in fields
     if has_head and pooler is Pooler.CLS_BEFORE_POOLER:
         pooler = Pooler.CLS
-    # The pooler, if several layers are read. sentence-transformers skips WeightedLayerPooling
-    # unless the transformer outputs all layers.
+    # WeightedLayerPooling decides the pooler, but only if the transformer outputs all layers:
+    # otherwise sentence-transformers skips this module.
     if layer_pooler is not None:
         config = entries_of(folder / fields["transformer_folder"] / "config.json")
         if config.get("output_hidden_states"):
@@ -271,7 +272,7 @@ def _require_known_order(kinds: Sequence[str], path: Path) -> None:
     has_start = kinds[:1] == ["Transformer"]
     is_pooled = "Pooling" in kinds or len(kinds) == 1  # a Transformer alone needs no pooling
     has_both = "WeightedLayerPooling" in kinds and "CNN" in kinds
-    if not (has_start and in_order and is_pooled) or has_both:
+    if has_both or not (has_start and in_order and is_pooled):
         raise _refusal(
             path,
             f"the modules {', '.join(kinds) or '(none)'} in this order are not supported; "
@@ -348,7 +349,7 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
     modes: Any = config.get("pooling_mode", flagged or "mean")
     if not isinstance(modes, list):
         modes = [modes]
-    # A list, because the value may be a dict or a list, which no dict can look up.
+    # The values may be dicts or lists, which have no hash, so they are looked up in lists.
     if len(modes) != 1 or modes[0] not in list(_POOLER_OF_MODE):
         hint = _ENCODE_ELSEWHERE
         if any(mode not in list(_POOLING_FLAGS.values()) for mode in modes):
@@ -362,7 +363,7 @@ def _read_pooling(folder: Path) -> tuple[Pooler, bool]:
 
 
 def _warn_other_width(folder: Path, transformer: Path, progress: Progress) -> None:
-    """Warn of a width in a Pooling module that is not the transformer's: it has no effect."""
+    """Warn if a Pooling module has another width than its transformer; the width has no effect."""
     path = folder / "config.json"
     width = entries_of(transformer / "config.json").get("hidden_size")
     for name, claimed in entries_of(path).items():

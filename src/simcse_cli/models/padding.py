@@ -87,10 +87,10 @@ def token_batches(
     batch: list[int] = []
     used = 0
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        cost_alone = max(1, lengths[row])
+        cost_alone = max(1, lengths[row])  # an empty row costs a token
         cost = cost_alone
         if batch:
-            longest = lengths[batch[0]]
+            longest = lengths[batch[0]]  # rows come from long to short
             if padded:
                 cost = max(1, longest)
             has_other_length = alike and lengths[row] != longest

@@ -105,8 +105,7 @@ class PrecomputedVectors:
 
     def encode(self, sentences: Sequence[str], *, progress: Progress = SILENT) -> Floats32:
         """Return the vectors of the sentences, ``(len(sentences), D)``."""
-        missing = [sentence for sentence in sentences if _key(sentence) not in self._rows]
-        if missing:
+        if missing := [sentence for sentence in sentences if _key(sentence) not in self._rows]:
             raise DataError(
                 f"{self._sentences_file} lacks {len(set(missing)):,} sentences, the first is "
                 f"{missing[0]!r}",

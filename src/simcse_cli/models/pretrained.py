@@ -104,7 +104,7 @@ def load_backbone(
     is warned of code and weights in the folder that the transformer leaves out.
     """
     # The configuration is refused or changed before the weights are read.
-    own_code = _refuse_own_code(folder)
+    own_code = _checked_own_code(folder)
     with as_checkpoint_error(folder, "a model"), quiet_transformers():
         config = _transformers().AutoConfig.from_pretrained(folder, **_LOCAL)
         _require_encoder(folder, config)
@@ -114,6 +114,7 @@ def load_backbone(
                 if isinstance(getattr(config, key, None), float | int):
                     setattr(config, key, dropout)
         backbone, info = _auto_backbone(folder, config)
+        # A wrapper puts its own name before those of the weights: read them again without it.
         is_wrapped = any(re.match(WRAPPER, name) for name in info["unexpected_keys"])
         if info["missing_keys"] and is_wrapped:
             backbone, info = _auto_backbone(folder, config, key_mapping={WRAPPER: ""})
@@ -202,7 +203,11 @@ def _auto_backbone(folder: Path, config: Any, **how: Any) -> tuple[Any, dict[str
 
 
 def _explain_weights(folder: Path, error: Exception) -> None:
-    """Raise a CheckpointError if the weights are elsewhere, or in a format that is not read."""
+    """Raise a CheckpointError if ``error`` comes from weights that are not there to be read.
+
+    They are a pointer of Git LFS, or missing, or elsewhere, or in a format that is not read. After
+    any other error, return.
+    """
     weights = [*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")]
     for path in weights:
         with path.open("rb") as stream:
@@ -304,7 +309,7 @@ def load_masked_lm(folder: Path) -> Any:
 
     Raise CheckpointError if the files lack any of its weights, such as those of the head.
     """
-    _refuse_own_code(folder)
+    _checked_own_code(folder)
     with as_checkpoint_error(folder, "a masked language model"), quiet_transformers():
         model, info = _transformers().AutoModelForMaskedLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, **FROM_FOLDER
@@ -318,10 +323,10 @@ def load_masked_lm(folder: Path) -> Any:
     return model.eval()
 
 
-def _refuse_own_code(folder: Path) -> dict[str, Any]:
-    """Refuse an architecture that transformers does not know: it needs code from the folder.
+def _checked_own_code(folder: Path) -> dict[str, Any]:
+    """Return the names of a folder's own code, by the class that it would replace (``auto_map``).
 
-    For other architectures, return the folder's own code by class (``auto_map``), if it has any.
+    Raise CheckpointError if transformers does not know the architecture without this code.
     """
     config = read_json(folder / "config.json", dict[str, Any])
     kind = config.get("model_type")
@@ -342,12 +347,13 @@ def _require_computed_positions(folder: Path, config: Any) -> None:
     # Rotary models do not read this entry either, but there it says only what is computed anyway.
     is_read = hasattr(default, "position_embedding_type")
     is_rotary = hasattr(default, "rope_parameters")
-    if kind not in (None, "absolute") and not is_read and not is_rotary:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: position_embedding_type {kind!r} is not computed by "
-            f"{config.model_type} of transformers, need absolute",
-            hint=_TAKE_AN_ENCODER,
-        )
+    if kind in (None, "absolute") or is_read or is_rotary:
+        return
+    raise CheckpointError(
+        f"{folder / 'config.json'}: position_embedding_type {kind!r} is not computed by "
+        f"{config.model_type} of transformers, need absolute",
+        hint=_TAKE_AN_ENCODER,
+    )
 
 
 def _require_encoder(folder: Path, config: Any) -> None:
@@ -392,11 +398,11 @@ def _require_text_alone(folder: Path, backbone: Any) -> None:
 def _is_causal(backbone: Any) -> bool:
     """Tell whether the last sub-word of a text reads the first, but the first does not read it."""
     states = _states(backbone, length=3)[0]
-    other_end = _states(backbone, length=3, changed=2)[0]
-    other_start = _states(backbone, length=3, changed=0)[0]
-    reads_ahead = not torch.equal(states[0], other_end[0])
-    reads_back = not torch.equal(states[2], other_start[2])
-    return reads_back and not reads_ahead
+    with_other_last = _states(backbone, length=3, changed=2)[0]
+    with_other_first = _states(backbone, length=3, changed=0)[0]
+    first_reads_last = not torch.equal(states[0], with_other_last[0])
+    last_reads_first = not torch.equal(states[2], with_other_first[2])
+    return last_reads_first and not first_reads_last
 
 
 def reads_padding(backbone: Any) -> bool:
@@ -428,8 +434,8 @@ def attend_as_configured(backbone: Any) -> None:
 def _states(backbone: Any, length: int, n_padded: int = 0, *, changed: int | None = None) -> Tensor:
     """Return the last states ``(1, length + n_padded, H)`` of a made-up text and its padding.
 
-    The text has ``length`` sub-words. If ``changed`` is given, the sub-word at this position is
-    replaced by another one. The model is left in evaluation mode.
+    The text always has the same ``length`` sub-words, except that the one at the position
+    ``changed``, if given, is replaced. The model is left in evaluation mode.
     """
     config = backbone.config
     # The ids start at 5, because most vocabularies begin with the special tokens. The remainder
@@ -464,7 +470,10 @@ def _reads_only_backwards(model_type: str) -> bool:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Return the fast tokenizer of a model folder, or raise CheckpointError."""
+    """Return the tokenizer of a model folder.
+
+    Raise CheckpointError if it cannot be loaded, or has no words.
+    """
     with as_checkpoint_error(folder, "a tokenizer"), quiet_transformers():
         tokenizer = _auto_tokenizer(folder)
         # If the files are missing, transformers makes a tokenizer without words.
@@ -478,7 +487,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _auto_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a folder.
+    """Return the tokenizer that ``AutoTokenizer`` loads from a folder.
 
     Raise CheckpointError if it needs a package that is not installed, or code from the folder.
     """
@@ -528,8 +537,8 @@ def auto_model(folder: Path) -> tuple[Any, Any]:
 def wants_processor(folder: Path) -> bool:
     """Tell whether other libraries want a processor that the folder does not have.
 
-    For some architectures, such as MarkupLM, they want a processor of pages or pictures, unless
-    ``mark_as_text`` has marked the folder.
+    They want a processor of pages or pictures for some architectures, such as MarkupLM. A folder
+    that ``mark_as_text`` has marked needs none.
     """
     kind = read_json(folder / "config.json", dict[str, Any]).get("model_type")
     if kind not in _transformers().models.auto.processing_auto.PROCESSOR_MAPPING_NAMES:
@@ -549,7 +558,7 @@ def mark_as_text(folder: Path) -> None:
 def blank_pooler(config: Any) -> nn.Module | None:
     """Return the architecture's own pooler with uninitialised weights.
 
-    The result is None unless the pooler is a single ``dense`` layer.
+    The result is None if the architecture has no pooler, or one without a linear layer ``dense``.
     """
     with torch.device("meta"):
         model = _transformers().AutoModel.from_config(config)

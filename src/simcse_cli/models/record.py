@@ -71,7 +71,9 @@ class ModelRecord:
         """Return the content of ``simcse.json``: the record and further facts about the model.
 
         Prompts, similarity and ``truncate_dim`` are left out, because they are in a file that
-        sentence-transformers reads.
+        sentence-transformers reads. ``origin`` and ``transformer_folder`` are left out, because
+        they describe the folder that was read. ``include_prompt`` is written only if it is false,
+        and the entries on a template only if there is one.
         """
         left_out = {
             "origin",

@@ -161,8 +161,7 @@ def _model_folder(path: Path) -> Path:
             f"{path} is a run folder without a finished model",
             hint=f"let it finish with `simcse train -o {path} --resume`",
         )
-    snapshots = sorted(path.glob("snapshots/*/config.json"))
-    if snapshots:
+    if snapshots := sorted(path.glob("snapshots/*/config.json")):
         raise CheckpointError(
             f"{path} is the cache of a Hub model, need one of its snapshots",
             hint=f"name {snapshots[-1].parent}",
@@ -179,10 +178,11 @@ def _model_folder(path: Path) -> Path:
 
 @contextmanager
 def naming_option(option: str, name: str, *, folder: str | None = None) -> Iterator[None]:
-    """Let an error on the model ``name`` begin with the ``option`` that names this model.
+    """Within the block, put ``option`` and ``name`` before the message of a CheckpointError.
 
-    Without ``folder``, its hint speaks of this option in place of ``--model``. Where minilm cannot
-    take the place of the model, ``folder`` says what a local folder must hold, for the hint.
+    The hint changes, too. Without ``folder``, it names ``option`` in place of ``--model``. If
+    minilm cannot take the place of the model, ``folder`` says what a local folder must hold; the
+    hint then advises such a folder alone.
     """
     try:
         yield
@@ -197,6 +197,7 @@ def naming_option(option: str, name: str, *, folder: str | None = None) -> Itera
 
 
 def _local_hint() -> str:
+    """Return a hint at what to use instead of a model on the Hub."""
     choices = "use a local folder, or --model minilm"
     if importlib.util.find_spec(_MINILM_PACKAGE) is not None:
         return choices
@@ -255,7 +256,7 @@ def _older_weights(folder: Path) -> list[str]:
         kind = str(row.get("type")).rpartition(".")[2]
         if kind not in _KINDS_WITHOUT_WEIGHTS:
             places.append(str(row.get("path", "")))
-    # Without such modules, the weights are in the folder itself, whose place is empty.
+    # If no module with weights is listed, they are in the folder itself, whose place is "".
     patterns: list[str] = []
     for place in places or [""]:
         if not any((folder / place).glob("*.safetensors")):
@@ -280,9 +281,9 @@ def _not_fetched(error: Exception, hub_name: str, revision: str | None) -> Check
 
 
 def _check_digest(blob: Path, called: str) -> None:
-    """Remove a fetched file whose SHA-256 is not what the Hub says, and raise an error.
+    """Remove a fetched file and raise CheckpointError, if it has another SHA-256 than on the Hub.
 
-    The cache names large files by the SHA-256 that the Hub says; others are not checked.
+    The name of a large file in the cache is its SHA-256 on the Hub. Other files are not checked.
     """
     if not re.fullmatch("[0-9a-f]{64}", blob.name):
         return

@@ -138,7 +138,12 @@ class Tokens:
         return int(self.tokenizer.pad_token_id or 0)
 
     def ids(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:
-        """Return sub-word ids with special tokens, cut at ``limit``; None leaves texts whole."""
+        """Return the sub-word ids of each text, special tokens included.
+
+        A text is cut at ``limit`` ids; None leaves it whole. A text that gives no id becomes
+        ``pad_id``. Raise DataError for a text that holds half of a character, and CheckpointError
+        for a sub-word that the weights do not know.
+        """
         rust = self._rust_tokenizer(limit)
 
         # For half of a character, the tokenizers would raise an error that does not name the text.
@@ -188,10 +193,10 @@ class Tokens:
         return self._rust_tokenizers[limit]
 
     def words(self, texts: Sequence[str], limit: int) -> list[list[int | None]]:
-        """Return, for each of the ``ids`` of a text, the number of the word that it is a part of.
+        """Return rows as ``ids`` does, with the number of its word in place of each sub-word.
 
-        The tokenizer first cuts a text into these words. They are numbered from 0 in each text;
-        special tokens have None.
+        Words are what the tokenizer first cuts a text into, numbered from 0 in each text. Special
+        tokens have None. Raise ConfigError if the tokenizer does not tell the words.
         """
         rust = self._rust_tokenizer(limit)
         if rust is None:
@@ -203,10 +208,13 @@ class Tokens:
         return [encoding.word_ids for encoding in rust.encode_batch(list(texts))]
 
     def frame(self, prompt: str, limit: int) -> tuple[int, int]:
-        """Return how many tokens come before a text, the prompt included, and how many after it."""
-        # The special tokens at the end of a text come after it.
+        """Return how many tokens come before a text, the prompt included, and how many after it.
+
+        Raise ConfigError if they leave no room for a text in a row of ``limit`` tokens.
+        """
+        # Only special tokens come after a text: those at the end of a row.
         n_after = sum(itertools.takewhile(bool, reversed(self._special_mask("a"))))
-        # The prompt alone is read with all special tokens, those after the text included.
+        # The prompt is read alone here, so its row also has the tokens that come after a text.
         n_before = len(self._special_mask(prompt)) - n_after
         if n_before + n_after >= limit:
             raise ConfigError(
@@ -228,7 +236,7 @@ class Tokens:
     def longer_than(
         self, limit: int, texts: Sequence[str], rows: Sequence[Sequence[int]]
     ) -> dict[int, list[int]]:
-        """Return the uncut sub-words of each text that has more than ``limit``, by position.
+        """Return, for each text of more than ``limit`` sub-words, its position and all of these.
 
         ``rows`` holds the sub-words of all texts, cut at ``limit``.
         """
@@ -244,7 +252,7 @@ class Tokens:
     def _ids_of_unknown(self) -> frozenset[int]:
         """All ids that a text may have if none of its sub-words is known.
 
-        There are none if the tokenizer has no token that stands for unknown sub-words alone.
+        The set is empty if the tokenizer has no token that stands only for unknown sub-words.
         """
         unknown_id = self.tokenizer.unk_token_id
         (empty_row,) = self.ids([""], limit=None)
@@ -254,10 +262,10 @@ class Tokens:
         return frozenset([unknown_id, *empty_row])
 
     def without_known(self, rows: Sequence[list[int]], frame: tuple[int, int]) -> list[int]:
-        """Return the positions of the rows whose texts have sub-words, but none that is known.
+        """Return the positions of the rows in whose texts all sub-words are unknown.
 
-        ``frame`` tells how many tokens stand before and after each text. Zeros will do without a
-        prompt, because special tokens do not count as known.
+        An empty text does not count. ``frame`` tells how many tokens stand before and after each
+        text. If there is no prompt, it may be zeros: special tokens do not count as known.
         """
         ids_of_unknown = self._ids_of_unknown
         if not ids_of_unknown:
@@ -266,7 +274,7 @@ class Tokens:
         n_before, n_after = frame
         positions = []
         for position, row in enumerate(rows):
-            if unknown_id in row:
+            if unknown_id in row:  # few rows have it, so few are sliced
                 text = row[n_before : len(row) - n_after]
                 if unknown_id in text and ids_of_unknown.issuperset(text):
                     positions.append(position)

@@ -124,15 +124,16 @@ class WordVectors:
         return dim, places
 
     def _check_spaced_word(self, line: bytes, line_number: int, dim: int) -> None:
-        """Raise DataError unless a line is a word with spaces and as many numbers as needed.
+        """Raise DataError if a line has too few numbers for its word, or too many.
 
-        If all further parts of the word are numbers, the line has too many values instead.
+        It has too many if the parts of the word behind the first space are numbers as well.
         """
         fields = line.split(b" ")
+        n_values = len(fields) - 1
         rest_of_word = fields[1 : len(fields) - dim]
-        if dim == 0 or len(fields) - 1 < dim or all(_is_number(field) for field in rest_of_word):
+        if dim == 0 or n_values < dim or all(map(_is_number, rest_of_word)):
             raise DataError(
-                f"{self.path}, line {line_number}: {len(fields) - 1} values, need {dim or 1}",
+                f"{self.path}, line {line_number}: {n_values} values, need {dim or 1}",
                 hint=_TEXT_HINT,
             )
 
@@ -211,8 +212,7 @@ class WordAverage:
             if tokens:
                 total = sum(self._weight(token) * self.vectors[token] for token in tokens)
                 row[:] = total / len(tokens)
-        n_empty = sum(not tokens for tokens in known)
-        if n_empty:
+        if n_empty := sum(not tokens for tokens in known):
             affected = f"{n_empty:,} of {len(sentences):,} sentences"
             progress.warn(f"{affected} have no word in {self.name}: zero vectors")
         return rows

@@ -166,8 +166,8 @@ class Architecture:
 
     Attributes:
         layer: names of the parts of a layer, relative to the name of the layer.
-        prefix: start of the names of the encoder's tensors in a checkpoint that also holds a head;
-            None if only transformers can open the architecture.
+        prefix: begins the names of the encoder's tensors in files that hold a head, too; None if
+            only transformers can open the architecture.
         layers: name of the list of layers.
         activation: entry of the configuration that names the activation.
         numbers_real_tokens: whether positions count real tokens only, from the padding id + 1;
@@ -217,18 +217,19 @@ def plain_prefix(model_type: Any) -> str | None:
 
 
 def read_parts(backbone: nn.Module) -> BackboneParts | None:
-    """Return the parts of a model, or None if a packed pass could not compute what the model does.
+    """Return the parts of a model, or None if it has no packed form.
 
-    Supported are the encoders of ``ARCHITECTURES`` with plain ``Linear`` and ``LayerNorm`` modules,
-    or PEFT's plain LoRA around a ``Linear``. A model with another adapter has no packed form.
+    An encoder of ``ARCHITECTURES`` has one if its parts are the plain modules of PyTorch. PEFT's
+    plain LoRA may be around a ``Linear``; any other adapter leaves the model without a packed form.
     """
     config: Any = getattr(backbone, "config", None)
     architecture = ARCHITECTURES.get(getattr(config, "model_type", ""))
     if architecture is None or getattr(config, "is_decoder", False):
         return None
+    if getattr(config, architecture.activation) not in ACTIVATIONS:
+        return None
     # BERT can also be configured with relative positions, which have no packed form.
-    is_absolute = getattr(config, "position_embedding_type", "absolute") in (None, "absolute")
-    if getattr(config, architecture.activation) not in ACTIVATIONS or not is_absolute:
+    if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
         return None
     try:
         return _backbone_parts(backbone, config, architecture)
@@ -272,7 +273,8 @@ def _linear(module: Any) -> Any:
 def _layer_parts(layer: nn.Module, names: LayerParts) -> LayerParts:
     """Return the modules of a layer that have the dotted names in ``names``.
 
-    Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands.
+    Raise TypeError if a module is not a plain linear layer, norm or dropout, as its part demands,
+    or if only some of query, key and value have a bias.
     """
     parts: dict[str, Any] = {}
     for part, name in names._asdict().items():

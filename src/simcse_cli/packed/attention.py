@@ -121,10 +121,13 @@ def _mix_states(
 def _parts_with_dtype(block: Tensor) -> Iterator[tuple[Tensor, torch.dtype]]:
     """Cut a block ``(n_rows, L, 3D)`` by rows; yield each part and the type to multiply it in.
 
-    Only bfloat16 on a CPU is cut. There oneDNN multiplies, and it keeps memory for every number
-    of rows that it meets. So that this memory does not grow with the input, the parts in inference
-    have only two sizes, which depend on L alone, and the rows left over are computed in float32.
-    With a gradient, cutting would cost copies, so the whole block is computed in float32.
+    There are three cases:
+
+    - In any type but bfloat16, or on a GPU, the whole block is one part in its own type.
+    - In bfloat16 on a CPU, oneDNN multiplies, and it keeps memory for every number of rows that it
+      meets. So that this memory does not grow with the input, parts have only two numbers of rows,
+      which depend on L alone. The rows left over are one more part, in float32.
+    - If it also needs a gradient, cutting it would cost copies, so it is one part, in float32.
     """
     if block.dtype is not torch.bfloat16 or block.device.type != "cpu":
         yield block, block.dtype

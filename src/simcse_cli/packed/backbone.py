@@ -198,10 +198,10 @@ class PackedBackbone:
             )
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
-        """Return how the model, in its present mode, computes these tokens, in ``dtype``.
+        """Return how the model, in its present mode, computes these tokens in ``dtype``.
 
-        The path makes operators from dropout masks and from a function that queues gradients of
-        weights. Only compiled operators use that function; operators for inference use neither.
+        Of the two arguments of ``make_operators``, operators for inference use neither, compiled
+        operators use both, and all others use only the dropout masks.
         """
         parts = self.parts
         activation = parts.activation
@@ -218,8 +218,8 @@ class PackedBackbone:
             return PackedPath(layers, lambda *_: operators)
         pool = pool_of(self.backbone)
         layers = read_layers(parts, dtype, pool)
-        # Two shares are faster for many tokens on a CPU. A share takes parameters only from the
-        # layers. The model itself computes a relative bias, so a model that has one gets no shares.
+        # Two halves are faster for many tokens on a CPU. A half may read no parameter but those of
+        # its layers, and a relative bias is computed from others, so a model with one is not split.
         halves = None
         if tokens.is_large and parts.relative_bias is None:
             halves = tokens.halves()
@@ -268,9 +268,9 @@ class PackedBackbone:
         return kept
 
     def compiles(self, dtype: torch.dtype) -> bool:
-        """Tell whether training in ``dtype`` uses compiled kernels.
+        """Tell whether training in ``dtype`` uses compiled kernels for passes in two halves.
 
-        This concerns only passes whose batch is cut into two halves, computed side by side.
+        Other passes never use them.
         """
         return self._wants_kernels(dtype) and kernels.why_not_loaded() is None
 
@@ -281,9 +281,10 @@ class PackedBackbone:
         return saves_time and can_compile(self.parts, dtype)
 
     def training_note(self, n_tokens: int) -> str | None:
-        """Return a message about compiled kernels to show before training, or None.
+        """Return a message to show before training, or None.
 
-        ``n_tokens`` is the number of tokens in a training pass.
+        It says that compiled kernels are missing, cannot be loaded, or are yet to be compiled, if
+        passes of ``n_tokens`` tokens would use them.
         """
         is_halved = n_tokens >= LARGE and not self.nested
         if not is_halved or not self._wants_kernels(self.parts.words.weight.dtype):
@@ -328,11 +329,11 @@ class PackedBackbone:
 
 
 def packed_backbone(backbone: nn.Module, *, nested: bool = False) -> PackedBackbone | None:
-    """Return the packed form of a model, or None if its architecture or configuration has none.
+    """Return the packed form of a model, or None if it has no packed form.
 
-    The call is cheap enough for every forward pass: nothing is copied, and weights prepared for
-    inference are kept between calls. If ``nested``, attention over all sentences is one call, on
-    any device; otherwise there is one call per sentence length, on a CPU.
+    With ``nested``, attention over all sentences is one call, on any device; otherwise there is one
+    call per sentence length, on a CPU. ``packed_backbone`` is cheap enough to be called in every
+    forward pass: nothing is copied, and weights prepared for inference are kept between calls.
     """
     parts = read_parts(backbone)
     if parts is None:

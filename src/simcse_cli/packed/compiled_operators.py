@@ -32,7 +32,7 @@ def can_compile(parts: BackboneParts, dtype: torch.dtype) -> bool:
 
 
 def _suits_kernels(module: nn.Module | LoraLinear | None) -> bool:
-    """Tell whether a part has float32 parameters and, if a norm, a weight and a bias."""
+    """Tell whether a part has only float32 parameters; a norm must have a weight and a bias."""
     if module is None:
         return True
     if isinstance(module, LoraLinear):
@@ -104,9 +104,9 @@ class CompiledOperators(Operators):
         return add_low_rank(product, x, linear)
 
     def _last_arguments(self, dropout: float) -> tuple[int, np.ndarray, BufferPool]:
-        """Return the last arguments of a kernel: threshold and stream of dropout, and the pool.
+        """Return the last arguments of an operator: threshold and stream of dropout, and the pool.
 
-        ``dropout`` is the probability to drop.
+        ``dropout`` is the probability to drop. Without masks, nothing is dropped.
         """
         threshold = kernels.NO_DROPOUT
         if self.masks is not None and dropout > 0:

@@ -25,7 +25,7 @@ class LowRank(NamedTuple):
 
 
 class LinearWeights(NamedTuple):
-    """Weight and bias of a linear layer; LoRA's factors, if any, are not merged into the weight."""
+    """Weight and bias of a linear layer, and the factors of its LoRA, unless that is merged."""
 
     weight: Tensor
     bias: Tensor | None
@@ -57,7 +57,7 @@ class Layer(NamedTuple):
         up: linear layer before the activation.
         after_activation: end of the second half.
         n_heads: attention heads.
-        dropout: probability on attention weights.
+        dropout: probability to drop an attention weight.
         relative_bias: maps a length L to a bias on the scores, ``(n_heads, L, L)``; or None.
     """
 
@@ -106,10 +106,10 @@ def read_layers(
     """Return the layers of a model; gradients flow through them to its parameters.
 
     The weights of matrix products are in ``dtype``. On a CPU, ``pool`` lends memory for copies of
-    weights and for their gradients. ``merged`` merges LoRA into the weights instead of keeping its
-    factors.
+    weights and for their gradients. With ``merged``, LoRA is merged into the weights; otherwise its
+    factors are kept.
     """
-    # The linear layers of each product, four products per layer: query, key and value are one.
+    # The linear layers of each product. A layer has four products: query, key and value are one.
     products: list[list[LinearWeights]] = []
     for layer in parts.layers:
         attention = (layer.query, layer.key, layer.value)
@@ -143,9 +143,9 @@ def _residual(linear: LinearWeights, norm: nn.LayerNorm, dropout: nn.Dropout | N
 def _parameters(
     linear: nn.Linear | LoraLinear, dtype: torch.dtype, *, merged: bool
 ) -> LinearWeights:
-    """Return the parameters of a linear layer, in their own type, and LoRA's factors in ``dtype``.
+    """Return the weight and the bias of a linear layer, in their own type.
 
-    If ``merged``, LoRA is merged into the weight instead.
+    LoRA is merged into the weight if ``merged``; otherwise its factors are returned, in ``dtype``.
     """
     if merged or isinstance(linear, nn.Linear):
         return LinearWeights(linear.weight, linear.bias)  # a LoraLinear's ``weight`` is merged
@@ -201,7 +201,7 @@ def _stacked(
 
 
 class _Cast(torch.autograd.Function):
-    """One copy for each group of matrices, stacked and in ``dtype``, made on all cores.
+    """Copies in ``dtype``, one for each group of matrices, which it holds stacked; on all cores.
 
     The groups follow each other in ``matrices``; ``n_matrices`` are their sizes.
     """
@@ -224,7 +224,7 @@ class _Cast(torch.autograd.Function):
         groups = [list(itertools.islice(remaining, n)) for n in n_matrices]
         ctx.n_rows = [list(map(len, group)) for group in groups]
         copies = list(map_on_cores(copy, groups))
-        # Copies of frozen weights are marked; else they would need a gradient, too.
+        # Without this mark, copies of frozen weights would need a gradient, too.
         frozen = []
         for out, group in zip(copies, groups, strict=True):
             if not any(matrix.requires_grad for matrix in group):
@@ -257,10 +257,10 @@ def look_up(table: nn.Embedding, ids: Tensor, pool: BufferPool) -> Tensor:
     """Return ``table(ids)``, ``(T, H)``; on a CPU, ``pool`` lends the memory of the gradient."""
     # The table's special options are left to PyTorch.
     is_plain = not table.sparse and not table.scale_grad_by_freq and table.max_norm is None
-    if not is_plain or ids.device.type != "cpu":
-        rows: Tensor = table(ids)
+    if is_plain and ids.device.type == "cpu":
+        rows: Tensor = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
     else:
-        rows = _LookUp.apply(table.weight, ids, table.padding_idx, pool)  # type: ignore[no-untyped-call]
+        rows = table(ids)
     return rows
 
 

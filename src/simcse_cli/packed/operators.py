@@ -58,10 +58,10 @@ class Operators:
         return activation.in_place(product)
 
     def dropout_add_norm(self, states: Tensor, x: Tensor, end: Residual) -> tuple[Tensor, Tensor]:
-        """Return two copies of ``norm(states + dropout(linear(x)))``, whose parts ``end`` holds.
+        """Return ``norm(states + dropout(linear(x)))``, for the next sum and for the next product.
 
-        The first copy is for the next sum, the second for the next product. Compiled kernels give
-        them different types.
+        ``end`` holds the linear layer, the norm and the probability of dropout. Compiled kernels
+        return the two in different types; these operators return the same tensor twice.
         """
         total = add_dropped(states, self._linear(x, end.linear), end.dropout, self.masks)
         normed = functional.layer_norm(total, total.shape[-1:], *end.norm, end.epsilon)

@@ -90,8 +90,8 @@ class QuantizedLinear(NamedTuple):
 
     Attributes:
         products: one for each group of input channels.
-        sums: one row for each product, its ``sums``, then a row with the bias of the layer, which
-            also makes up for ``shift``; ``(n_groups + 1, D_out)``.
+        sums: the ``sums`` of each product, then the bias of the layer, with what makes up for
+            ``shift``; ``(n_groups + 1, D_out)``.
         factor, shift: the inputs are first changed to ``x * factor + shift``, by channel,
             ``(D_in,)``; None leaves them unchanged.
     """
@@ -207,7 +207,7 @@ def quantized(layers: Sequence[Layer], seen: Sequence[Channels]) -> list[Any]:
 
     ``seen`` lists what ``RecordingOperators`` recorded in a pass of these layers.
     """
-    # Each layer has four records, for qkv, out, up and down; that for out is not needed.
+    # Each layer has four records: of the inputs of qkv, out, up and down. Out needs none.
     before_qkv, before_up, before_down = seen[::4], seen[2::4], seen[3::4]
     return list(map(_quantized, layers, before_qkv, before_up, before_down))
 
@@ -217,7 +217,7 @@ def _quantized(
 ) -> Any:
     """Return a layer with integer products in place of its linear layers.
 
-    The other arguments describe the inputs of its linear layers.
+    The other arguments describe the inputs of the layer's ``qkv``, ``up`` and ``down``.
     """
     # The outputs of ``up`` are sorted by size, so that each group of the input channels of ``down``
     # has similar sizes. Sizes are rounded to powers of two, so that rounding errors in the pass

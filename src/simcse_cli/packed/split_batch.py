@@ -97,7 +97,10 @@ class _Shares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the arguments of ``forward``, from those of its outputs."""
+        """Return the gradients of the arguments of ``forward``.
+
+        ``gradients`` are those of its outputs.
+        """
         products = ctx.products
         trained = [leaf for leaf in ctx.leaves if leaf.requires_grad]
 
@@ -181,8 +184,8 @@ class _WeightProducts:
         """
         with self._lock:
             self._n_running -= 1
-        # Below 0 in a second backward pass: autograd refuses it, but its calls of ``multiply`` must
-        # end, too.
+        # The number is below 0 in a second backward pass. Autograd refuses this pass, but its calls
+        # of ``multiply`` must end, too.
         if self._n_running <= 0:
             for _ in range(self._n_shares):
                 self._complete.put(None)

@@ -42,7 +42,7 @@ class PackedTokens:
     """Token ids without padding between sentences.
 
     Attributes:
-        ids: ``(T,)``; if T was rounded up, zeros follow the last sentence.
+        ids: ``(T,)``; zeros may follow the last sentence, because T may be rounded up.
         positions: ``(T,)``, index of each token in the position table.
         groups: all sentences, in groups of equal length, the longest first.
         order: for each packed sentence, its index in the rows given to ``pack``, ``(R,)``.
@@ -86,8 +86,7 @@ class PackedTokens:
     def halves(self) -> tuple["PackedTokens", "PackedTokens"] | None:
         """Return the sentences in two parts with nearly equal numbers of tokens.
 
-        The split depends on the lengths alone. A single sentence cannot be split, so the result is
-        None.
+        The split depends on the lengths alone. The result is None for a single sentence.
         """
         lengths: list[int] = []
         for group in self.groups:
@@ -128,8 +127,8 @@ def pack(
 
     Args:
         rows: token ids of each sentence, at least one each.
-        pad_id: for architectures that number real tokens only (RoBERTa, MPNet): a token with this
-            id gets position ``pad_id`` and is not counted. None numbers every token.
+        pad_id: None numbers every token. For architectures that number only real tokens (RoBERTa,
+            MPNet), a token with this id is not counted, and gets the position ``pad_id``.
         multiple: the number of tokens is rounded up to a multiple of this, so that the library that
             multiplies matrices meets few different numbers and reuses its kernels. The added tokens
             belong to no sentence.
@@ -159,9 +158,10 @@ def pack(
 
 
 def _positions(ids: np.ndarray, pad_id: int | None) -> np.ndarray:
-    """Return the positions of tokens, counted in each row from 0, or from ``pad_id + 1``.
+    """Return the position of each token in its row.
 
-    Tokens with the id ``pad_id`` are not counted; their position is ``pad_id``.
+    If ``pad_id`` is None, all tokens are counted, from 0. Otherwise tokens with this id are not
+    counted and have the position ``pad_id``; the others are counted from ``pad_id + 1``.
     """
     if pad_id is None:
         return np.broadcast_to(np.arange(ids.shape[1]), ids.shape)

@@ -331,6 +331,7 @@ def dropout_add_norm_forward(
             is_kept = draws[j] >= lowest
             kept[j] = 1 if is_kept else 0
             x = state[j]
+            # Dropout adds the scaled update, or 0.
             x += scale * (_load(change[j]) + update_bias[j]) if is_kept else _F(0)
             row[j] = x
             total += x
@@ -369,9 +370,9 @@ def dropout_add_norm_backward(
 
     ``d_x`` stands for the gradient of that function's argument ``x``; the other arguments are the
     same as there. The gradient of the result is ``d_out + d_operand``, ``(T, H)`` each.
-    ``d_states`` and ``d_update``, ``(T, H)``, are overwritten. Gradients are added to what
-    ``d_update_bias``, ``d_weight`` and ``d_bias``, ``(H,)``, hold. All are float32, except for
-    ``d_operand`` and ``d_update``, which have the type of the products.
+    ``d_states`` and ``d_update``, ``(T, H)``, are overwritten; ``d_update_bias``, ``d_weight`` and
+    ``d_bias``, ``(H,)``, are added to. ``d_operand`` and ``d_update`` have the type of the
+    products, and all others are float32.
     """
     n_rows, width = normed.shape
     _, scale = _lowest_kept_and_scale(threshold)
@@ -524,10 +525,10 @@ def _product(
 ) -> None:
     """Write C = A B for float32 matrices.
 
-    a, b and c are the addresses of the matrices. a_row, a_column, b_row and c_row are the steps in
-    memory to the next row or column, in floats. C is ``(n_rows, width)``, and A has ``depth``
-    columns. Rows are rounded up to whole tiles, and columns to whole vectors, so the arrays of
-    callers need room for these, with finite values.
+    A is ``(n_rows, depth)``, B is ``(depth, width)``, and C is ``(n_rows, width)``. a, b and c are
+    their addresses. a_row, a_column, b_row and c_row are the steps in memory to the next row or
+    column, in floats. The number of rows is rounded up to whole tiles, and that of columns to whole
+    vectors, so the arrays of callers need room for these, with finite values.
     """
     for i in range(0, n_rows, _TILE_ROWS):
         a_start, c_start = a + 4 * i * a_row, c + 4 * i * c_row  # a float has four bytes
@@ -563,13 +564,20 @@ def _rounded_up(number: Any, multiple: Any) -> Any:
 def _draw_head(
     stream: np.ndarray, words: np.ndarray, n_before: int, n_draws: int, last: int
 ) -> tuple[int, int]:
-    """Put the ``n_draws`` draws of one attention head into ``words``.
+    """Put the draws of one attention head into ``words``.
 
-    A word holds ``DRAWS_A_WORD`` draws, so the last word of a head may also hold the first draws of
-    the next head, and none is lost. ``words`` must still hold the words of the head before, the
-    last one at index ``last``. ``n_before`` is the number of heads before this one. Return two
-    indices into ``words``: that of this head's first draw, counted in draws, and that of its last
-    word.
+    A word holds ``DRAWS_A_WORD`` draws. The last word of a head may also hold the first draws of
+    the next head, so that no draw is lost.
+
+    Args:
+        stream: the four numbers of SFC64, which draws advance.
+        words: must still hold the words of the head before.
+        n_before: the number of heads before this one.
+        n_draws: how many draws each head takes.
+        last: index of the last word of the head before.
+
+    Returns:
+        The place of this head's first draw, counted in draws, and the index of its last word.
     """
     start = (n_before * n_draws) % DRAWS_A_WORD
     end = start + n_draws
@@ -635,8 +643,7 @@ def attention_forward(
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
         for h in range(n_heads):
-            # Draws of dropout, and the products of queries and keys. Without dropout the draws stay
-            # 0, and ``lowest`` keeps them all.
+            # The draws of dropout. Without dropout they stay 0, and ``lowest`` keeps them all.
             if threshold >= 0:
                 start, last = _draw_head(stream, words, s * n_heads + h, length * length, last)
             # Addresses are in bytes: the values lie 2 * width floats, 8 * width bytes, behind q.
@@ -644,6 +651,7 @@ def attention_forward(
             v = q + 8 * width
             k_t, score_at = _address(keys), _address(scores)
             mixed_at = _address(mixed) + 4 * h * head
+            # The products of queries ``(length, head)`` and keys ``(head, padded)``.
             _transpose(states[:length, width + h * head : width + (h + 1) * head], keys)
             _product(q, 3 * width, 1, k_t, padded, score_at, padded, length, padded, head)
             # Subtract the largest score of each row, so that no exponential overflows, and scale.
@@ -725,9 +733,9 @@ def attention_backward(
             state, token = states[i], qkv[s * length + i]
             for j in range(3 * width):
                 state[j] = _load(token[j]) + bias[j]
-            row, token = d_mixed[i], d_context[s * length + i]
+            d_mixed_row, d_token = d_mixed[i], d_context[s * length + i]
             for j in range(width):
-                row[j] = _load(token[j])
+                d_mixed_row[j] = _load(d_token[j])
         for h in range(n_heads):
             # Addresses are in bytes: keys lie 4 * width behind queries, values 8 * width.
             q, d_q = _address(states) + 4 * h * head, _address(d_states) + 4 * h * head
@@ -755,7 +763,7 @@ def attention_backward(
             _product(weight_at, 1, padded, d_mixed_at, width, d_v, 3 * width, length, head, length)
         # Gradients of the bias and of qkv in the type of the products.
         for i in range(length):
-            row, token = d_states[i], d_qkv[s * length + i]
+            d_state, result = d_states[i], d_qkv[s * length + i]
             for j in range(3 * width):
-                d_bias[j] += row[j]
-                token[j] = _pack(row[j], token)
+                d_bias[j] += d_state[j]
+                result[j] = _pack(d_state[j], result)
