@@ -78,6 +78,17 @@ def test_a_model_with_a_further_head_is_read_below_its_prefix(folder, tmp_path):
     np.testing.assert_array_equal(encode(light, SENTENCES), encode(full, SENTENCES))
 
 
+def test_a_weight_beside_the_transformer_changes_nothing(tmp_path):
+    """Such as the learned temperature of a contrastive training, whose name has no dot."""
+    folder = build_tiny_model(tmp_path / "model")
+    vectors = encode(load_encoder(folder, pooler="avg", device="cpu"), SENTENCES)
+    tensors = load_file(folder / "model.safetensors") | {"logit_scale": torch.ones(1)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    for only in (False, True):
+        encoder = load_encoder(folder, pooler="avg", device="cpu", encode_only=only)
+        np.testing.assert_allclose(encode(encoder, SENTENCES), vectors, atol=1e-6)
+
+
 def test_a_head_without_weights_is_refused_as_by_the_full_path(tmp_path):
     folder = build_tiny_model(tmp_path / "model")
     tensors = load_file(folder / "model.safetensors")

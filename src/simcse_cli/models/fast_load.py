@@ -284,8 +284,8 @@ def weights_left_out(names: Iterable[str], backbone: nn.Module) -> list[str]:
     parts = {name for name, _ in backbone.named_children()} - {"pooler"}
     left_out = []
     for name in sorted(names):
-        part, *_, last = name.split(".")
-        if part in parts and last not in _BUFFERS:
+        path = name.split(".")  # of length 1 for a weight beside the transformer
+        if path[0] in parts and path[-1] not in _BUFFERS:
             left_out.append(name)
     return left_out
 
