@@ -15,9 +15,9 @@ def contrastive_tension(left: Tensor, right: Tensor, is_positive: Tensor) -> Ten
     sentence-transformers takes the sum. The probability that both sides of pair i are the same
     sentence is ``sigmoid(left_i . right_i)``.
 
-    ``left`` and ``right`` are ``(B, D)``: the vectors of this process's pairs by the first and by
-    the second encoder. ``is_positive`` is ``(B,)``: 1 or true where both sides are the same
-    sentence, else 0. Other shapes raise a ValueError.
+    ``left`` and ``right`` ``(B, D)`` are the two sides of the pairs of this process: the first
+    encoder reads the left side, the second encoder the right side. ``is_positive`` ``(B,)`` is 1 or
+    true where both sides are the same sentence, else 0. Other shapes raise a ValueError.
 
     Orthogonal or zero vectors give ``ln 2``.
     """

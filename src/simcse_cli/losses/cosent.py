@@ -19,10 +19,10 @@ def cosent(left: Tensor, right: Tensor, scores: Tensor, *, temperature: float) -
 
         loss = ln(1 + sum over all i, j with s_i < s_j of exp((c_i - c_j) / temperature))
 
-    ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes; ``scores`` are
-    ``(N,)`` on any scale: only their order counts, and pairs of equal scores are not compared.
-    ``temperature`` has no unit. Other shapes, or a temperature that is not above 0, raise a
-    ValueError.
+    ``left`` and ``right`` are ``(N, D)``, any norm, already gathered over processes. ``scores`` are
+    ``(N,)``, on any scale: only the order of scores counts, and pairs of equal scores are not
+    compared. ``temperature`` has no unit. Other shapes, or a temperature that is not above 0, raise
+    a ValueError.
 
     Two pairs with different scores and equal cosines give ``ln 2``. If all scores are equal, the
     loss is 0.

@@ -28,8 +28,9 @@ def ascended(
         g <- g + 0.001 grad / |grad|
 
     A vector with a zero gradient stays where it is. ``noise`` is ``(K, D)``, ``anchors`` and
-    ``positives`` are ``(N, D)``, already gathered over processes. No gradient flows through the
-    result. With 0 steps it is the noise itself.
+    ``positives`` are ``(N, D)``, already gathered over processes; ``excluded`` is as in
+    ``info_nce``. No gradient flows through the result. With 0 steps, the noise is returned as it
+    came.
     """
     anchors = anchors.detach()
     positives = positives.detach()
@@ -50,12 +51,12 @@ def released_dclr(
     """Return the loss that the released code of DCLR computes, in nats.
 
     The logits ``(N, N + K)`` are the cosines of the anchors with the positives and with ``noise``
-    ``(K, D)``, divided by the temperature. They are set to 0 where ``false`` ``(N, N)`` marks a
-    false negative. The loss is the mean binary cross-entropy of all entries of their row-wise
-    softmax against the identity matrix.
+    ``(K, D)``, divided by the temperature. A logit is set to 0 where ``false`` ``(N, N)`` marks a
+    false negative. The loss compares the row-wise softmax of the logits with the identity matrix:
+    it is the mean of the binary cross-entropies of all entries.
 
     If all logits are equal in M = N + K columns, the loss is
-    ``(ln M - (M - 1) ln(1 - 1 / M)) / M``, which is 0.45056 for M = 6.
+    ``(ln M - (M - 1) ln(1 - 1 / M)) / M``: 0.45056 for M = 6.
     """
     logits = similarity_matrix(anchors, torch.cat([positives, noise])) / temperature
     is_false = functional.pad(false, (0, len(noise)))  # noise vectors are never false negatives

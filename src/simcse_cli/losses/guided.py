@@ -31,19 +31,19 @@ def guided_info_nce(
     - anchor i with the other anchors (block ``aa``),
     - positive i with the other positives (block ``pp``).
 
-    A logit of row i is removed where the guide's cosine of the same two texts is above
-    ``b_i - margin``; b_i is the guide's cosine of anchor i and positive i, the labelled pair of row
-    i, which always stays. Unlike the source, ``aa`` and ``pp`` never compare a text with itself.
-    ``texts`` ``(N, 2 + S)`` identifies the texts of each row, as in ``info_nce``; if given, no text
-    that is known to fit a row is its negative.
+    Anchor i and positive i are the labelled pair of row i, and b_i is the guide's cosine of this
+    pair. A logit of row i is removed where the guide's cosine of the same two texts is above
+    ``b_i - margin``; the labelled pair always stays. Unlike the source, ``aa`` and ``pp`` never
+    compare a text with itself. ``texts`` ``(N, 2 + S)`` identifies the texts of each row, as in
+    ``info_nce``; if given, a text that is known to fit a row is no negative of the row.
 
-    If all vectors are equal, those of the guide too, two views give ``ln(3N - 2)`` with both
-    blocks and without a margin or ``texts``. Without blocks and with nothing removed, the loss is
+    With both blocks, no margin and no ``texts``, two views of equal vectors give ``ln(3N - 2)`` if
+    the guide's vectors are equal, too. Without blocks and with nothing removed, the loss is
     InfoNCE.
     """
-    # The pairs of views to compare, by their positions in ``views``.
     anchors = views[0]
     check_pairs(anchors, views[1], temperature)
+    # The pairs of views to compare, by their positions in ``views``.
     pairs = [(0, other) for other in range(1, len(views))]
     if ContrastBlock.AA in blocks:
         pairs.append((0, 0))
@@ -54,11 +54,11 @@ def guided_info_nce(
     is_own = own_pairs(anchors)
     bars = similarity_matrix(guide[0], guide[1]).diagonal()[:, None] - margin
 
-    # For each pair of views: which texts on the right are known to fit a row, ``(N, N)``. Within a
-    # view, two texts may fit each other by the row of either one, hence ``fits.T``.
+    # For each pair of views: where the text on the right is known to fit the row, ``(N, N)``.
     known: dict[tuple[int, int], Tensor] = {}
     if texts is not None:
         fits = equal_pairs(texts)
+        # Within a view, rows i and j are no negatives of each other if either one fits the other.
         known = {(0, 1): fits, (0, 0): fits | fits.T, (1, 1): fits | fits.T}
         of_negatives = torch.split(is_anchor_or_positive(texts), len(anchors), dim=1)
         known |= {(0, view): is_known for view, is_known in enumerate(of_negatives, start=2)}
@@ -68,16 +68,15 @@ def guided_info_nce(
     n_removed = []
     n_candidates = 0
     for left, right in pairs:
-        # The diagonal of (0, 1) holds the labelled pairs, and that of (0, 0) or (1, 1) each text
-        # with itself. These entries are no candidates. Views from 2 on are hard negatives: all of
-        # their entries are candidates.
-        has_own_pairs = right < 2
         removed = similarity_matrix(guide[left], guide[right]) > bars
-        if has_own_pairs:
+        n_candidates += removed.numel()
+        # Any entry with hard negatives (views from 2 on) may be removed. In the other blocks the
+        # diagonal may not: it holds the labelled pairs, or each text with itself.
+        if right < 2:
             removed = removed & ~is_own
+            n_candidates -= len(anchors)
         n_removed.append(removed.sum())
-        n_candidates += removed.numel() - len(anchors) * has_own_pairs
-        # The entries below are left out too, but do not count as removed by the guide.
+        # What is left out below is not counted as removed by the guide.
         left_out = removed
         if known:
             left_out = left_out | known[left, right]

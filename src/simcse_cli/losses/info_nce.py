@@ -34,8 +34,8 @@ def info_nce(
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes.
     ``hard_negatives`` are ``(S * N, D)``, S for each anchor: anchor i has the rows i, N + i and so
-    on. ``temperature`` has no unit. It divides dot products too, for which the paper uses 1. Other
-    shapes, or a temperature or alpha that is not above 0, raise a ValueError.
+    on. ``temperature`` has no unit, and divides dot products too; the paper divides those by 1.
+    Other shapes, or a temperature or alpha that is not above 0, raise a ValueError.
 
     ``symmetric`` averages this loss with the loss of classifying positive i among all anchors,
     which has neither hard nor extra negatives. The paper does not describe this; its authors found
@@ -44,8 +44,9 @@ def info_nce(
     ``texts`` ``(N, 2 + S)`` identifies each text of a row (anchor, positive, hard negatives) by a
     number; equal texts have equal numbers. If given, exp(p_ij) is left out where another row j has
     the same anchor or positive as row i, or has anchor i as its positive. exp(h_ij) is left out
-    where the hard negative is the anchor or positive of row i. Rows without such a text keep their
-    loss, bit for bit. If all rows are equal, the loss without hard and extra negatives is 0.
+    where the hard negative is the anchor or positive of row i. A row from which nothing is left out
+    keeps its loss, bit for bit. If all rows are equal, the loss without hard and extra negatives is
+    0.
 
     ``extra_negatives`` ``(M, D)`` belong to no row and count once for each anchor. ``excluded``
     ``(N, N)`` is true where positive j is not to be a negative of anchor i; it is false on the
@@ -70,10 +71,10 @@ def info_nce(
     # Every negative is one more column for all anchors.
     if hard_negatives is not None:
         _check_hard_negatives(hard_negatives, anchors, hard_negative_alpha)
-        # The weight alpha of an anchor's own hard negatives is ln(alpha) in their logits.
         negative_logits = similarity_matrix(anchors, hard_negatives, similarity) / temperature
-        is_own = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
-        is_own = is_own.repeat(1, len(hard_negatives) // n_rows)
+        # An anchor's own hard negatives weigh alpha, so their logits gain ln(alpha).
+        eye = torch.eye(n_rows, device=anchors.device, dtype=negative_logits.dtype)
+        is_own = eye.repeat(1, len(hard_negatives) // n_rows)
         negative_logits = negative_logits + math.log(hard_negative_alpha) * is_own
         if texts is not None:
             negative_logits = negative_logits.masked_fill(is_anchor_or_positive(texts), -torch.inf)
@@ -90,8 +91,8 @@ def info_nce(
 def equal_pairs(texts: Tensor) -> Tensor:
     """Return ``(N, N)``: true where the positive of another row j is known to fit anchor i.
 
-    It is known if rows i and j have the same anchor or the same positive, or if positive j has the
-    text of anchor i. Columns 0 and 1 of ``texts`` identify the texts of anchors and positives.
+    This is known if rows i and j have the same anchor or the same positive, or if positive j has
+    the text of anchor i. Columns 0 and 1 of ``texts`` identify the texts of anchors and positives.
     """
     anchors = texts[:, 0]
     positives = texts[:, 1]
@@ -102,7 +103,7 @@ def equal_pairs(texts: Tensor) -> Tensor:
 
 
 def is_anchor_or_positive(texts: Tensor) -> Tensor:
-    """Return ``(N, S * N)``: true where a hard negative has the text of anchor or positive i.
+    """Return ``(N, S * N)``: true where a hard negative has the text of anchor i or positive i.
 
     The columns of ``texts`` identify the texts of anchors, positives and hard negatives.
     """
@@ -130,8 +131,8 @@ def _check_text_shape(texts: Tensor, anchors: Tensor, hard_negatives: Tensor | N
 
 def _check_hard_negatives(hard_negatives: Tensor, anchors: Tensor, alpha: float) -> None:
     n_negatives = len(hard_negatives)
-    n_rows = max(len(anchors), 1)
-    if hard_negatives.shape[1:] != anchors.shape[1:] or n_negatives % n_rows or not n_negatives:
+    is_multiple = n_negatives > 0 and n_negatives % max(len(anchors), 1) == 0
+    if hard_negatives.shape[1:] != anchors.shape[1:] or not is_multiple:
         raise ValueError(
             f"hard_negatives {tuple(hard_negatives.shape)}, anchors {tuple(anchors.shape)}: "
             "need (S * N, D)"

@@ -15,16 +15,16 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     """Return minus the Jensen-Shannon estimate of mutual information, in nats.
 
     Source: Zhang et al. 2020, as in the authors' code. T is the dot product of the features of a
-    token and a sentence, for all M tokens and N sentences:
+    token and the features of a sentence:
 
-        E+ = 1 / M * sum over (token, its sentence) of (ln 2 - softplus(-T))
-        E- = 1 / (M (N - 1)) * sum over (token, other sentence) of (softplus(T) - ln 2)
+        E+ = mean over all (token, its sentence) of (ln 2 - softplus(-T))
+        E- = mean over all (token, other sentence) of (softplus(T) - ln 2)
         loss = E- - E+
 
     ``local_features`` ``(M, D)`` belong to the tokens of this process's sentences, without padding.
     ``global_features`` ``(N, D)`` belong to all sentences, already gathered over processes.
-    ``owners`` ``(M,)`` holds the row of each token's sentence in ``global_features``. Other shapes,
-    or a single sentence, which leaves no negative pair, raise a ValueError.
+    ``owners`` ``(M,)`` holds, for each token, the row of its sentence in ``global_features``. Other
+    shapes raise a ValueError, and so does a single sentence, which leaves no negative pair.
 
     The result is this process's share: the mean of the shares over processes is the global loss.
     With one process, the loss is never below ``-2 ln 2``. If all features are zero, it is 0.
@@ -45,8 +45,8 @@ def jensen_shannon_mi(local_features: Tensor, global_features: Tensor, owners: T
     # Sum over the pairs of a token with its own sentence, and over those with other sentences.
     scores = similarity_matrix(local_features, global_features, Similarity.DOT)  # (M, N)
     is_owner = owners.unsqueeze(1) == torch.arange(n_sentences, device=owners.device)
-    # The tokens of all processes; at least 1, to divide by.
-    n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)
     positive = (math.log(2) - functional.softplus(-scores)).masked_fill(~is_owner, 0.0).sum()
     negative = (functional.softplus(scores) - math.log(2)).masked_fill(is_owner, 0.0).sum()
+    # The tokens of all processes; at least 1, to divide by.
+    n_tokens = sum_over_processes(scores.new_full((), len(scores))).clamp_min(1.0)
     return n_processes() * (negative / (n_tokens * (n_sentences - 1)) - positive / n_tokens)

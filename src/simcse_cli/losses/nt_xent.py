@@ -13,9 +13,9 @@ def nt_xent(
 ) -> Tensor:
     """Return the normalised-temperature cross-entropy of two views, mean over 2N vectors, in nats.
 
-    Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it: each of the 2N vectors
-    is classified among the other 2N - 1 by its cosine divided by the temperature. The vector of the
-    same row in the other view is its partner; the remaining 2(N - 1) are negatives.
+    Source: Chen et al. 2020, Eq. 1, as Giorgi et al. 2021 (DeCLUTR) use it. Each of the 2N vectors
+    is classified among the other 2N - 1, by cosines divided by the temperature. The right class is
+    its partner, the vector of the same row in the other view; the remaining 2(N - 1) are negatives.
 
     ``anchors`` and ``positives`` are ``(N, D)``, any norm, already gathered over processes.
     ``temperature`` has no unit; DeCLUTR uses 0.05. ``excluded`` ``(N, N)`` is true where rows i

@@ -10,14 +10,14 @@ from simcse_cli.settings.choices import Similarity
 def quick_thoughts(inputs: Tensor, outputs: Tensor, neighbours: Tensor) -> Tensor:
     """Return the QuickThoughts loss of sentences in document order, mean over rows, in nats.
 
-    Source: Logeswaran and Lee 2018 and their released code. As in the code, the logits are raw dot
-    products of the vectors of two encoders, and the logit of a sentence with itself is set to 0,
-    not to minus infinity, so that ``exp(0)`` is added to the denominator. The target of a row gives
-    each of its neighbours the same probability.
+    Source: Logeswaran and Lee 2018 and their released code. The logits are dot products of the
+    vectors of two encoders. As in the code, the logit of a sentence with itself is set to 0, not to
+    minus infinity, so it adds ``exp(0)`` to the denominator. The target of a row gives all
+    neighbours of the sentence the same probability.
 
-    ``inputs`` ``(N, D)`` are vectors of the sentences from the first encoder, ``outputs`` from the
-    second. ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence i. Other
-    shapes raise a ValueError.
+    ``inputs`` ``(N, D)`` are the sentences' vectors by the first encoder, ``outputs`` ``(N, D)``
+    those by the second. ``neighbours`` ``(N, N)`` is true where sentence j stands beside sentence
+    i. Other shapes raise a ValueError.
 
     Rows without a neighbour are left out; if no row has one, the loss is 0. Zero vectors give
     ``ln N``.

@@ -28,10 +28,10 @@ def consistency(logits: Tensor) -> Tensor:
 def negative_entropy(logits: Tensor) -> Tensor:
     """Return the negated mean entropy ``-(H(P) + H(Q)) / 2``, mean over rows, in nats.
 
-    P and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose. The published
-    code for RankCSE computes this where its paper has the divergence ``consistency``: the code
-    replaces ln M, which is at most 0, by max(ln M, 1e-7), so the loss no longer depends on the mean
-    distribution M = (P + Q) / 2.
+    P and Q are the row-wise softmax of ``logits`` ``(N, N)`` and of their transpose. Other people's
+    code for RankCSE computes this in place of ``consistency``, the divergence in the paper. It
+    replaces ln M by max(ln M, 1e-7). This is always 1e-7, since ln M is at most 0, so the loss no
+    longer depends on M = (P + Q) / 2.
     """
     log_p = logits.log_softmax(1)
     log_q = logits.T.log_softmax(1)
@@ -47,7 +47,7 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
         loss = -mean_i sum_{j != i} p_ij ln q_ij
 
-    Two rows give 0. Logits that equal the teacher's give the teacher's entropy.
+    With N = 2, the loss is 0. Logits that equal the teacher's give the teacher's entropy.
     """
     student = _off_diagonal(logits)
     teacher = _off_diagonal(teacher_logits)
@@ -55,8 +55,9 @@ def list_net(logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def _off_diagonal(matrix: Tensor) -> Tensor:
-    """Return the entries of each row without that on the diagonal, ``(N, N - 1)``."""
-    # The first entry is on the diagonal. Behind it, the last of each N + 1 entries is, too.
+    """Return the rows of a matrix ``(N, N)`` without their diagonal entries, ``(N, N - 1)``."""
+    # The flat matrix is the first diagonal entry, and then N - 1 groups of N + 1 entries. Each
+    # group ends with a diagonal entry.
     n_rows = len(matrix)
     entries = matrix.flatten()[1:].view(n_rows - 1, n_rows + 1)
     return entries[:, :-1].reshape(n_rows, n_rows - 1)
@@ -66,8 +67,9 @@ def list_mle(logits: Tensor, teacher: Tensor) -> Tensor:
     """Return the negative log-likelihood of the teacher's ranking, mean over rows, in nats.
 
     Source: Xia et al. 2008, as used in RankCSE. ``logits`` and the similarities ``teacher`` are
-    ``(N, N)``. a_1 to a_N are the logits of a row, from the highest to the lowest similarity of the
-    teacher; the diagonal entry comes first, and equal similarities keep the order of the columns:
+    ``(N, N)``. a_1 to a_N are the logits of a row in the teacher's order: the diagonal entry first,
+    then the others from the highest to the lowest similarity. Equal similarities keep the order of
+    the columns.
 
         loss of a row = sum_k (ln sum_{m >= k} exp(a_m) - a_k)
 

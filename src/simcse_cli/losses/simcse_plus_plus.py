@@ -31,8 +31,8 @@ def off_dropout(
     processes. ``excluded`` ``(N, N)`` is true where rows i and j are not to be negatives of each
     other.
 
-    If all vectors are equal and the scale is 1, the loss is ``ln N``. If the three arguments are
-    equal and the scale is 1, the loss is InfoNCE.
+    With scale 1, equal vectors give ``ln N``. With scale 1, and if ``anchors``, ``positives`` and
+    ``plain`` are the same matrix, the loss is InfoNCE.
     """
     check_pairs(anchors, positives, temperature)
     positive_logits = similarity_matrix(anchors, positives, similarity).diagonal() / temperature

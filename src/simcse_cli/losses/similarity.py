@@ -19,11 +19,12 @@ def l2_normalize(vectors: Tensor) -> Tensor:
 def similarity_matrix(
     left: Tensor, right: Tensor, similarity: Similarity | str = Similarity.COSINE
 ) -> Tensor:
-    """Return the similarities ``(N, M)`` of all rows ``(N, D)`` with all rows ``(M, D)``.
+    """Return the similarities ``(N, M)`` of all rows of ``left`` with all rows of ``right``.
 
-    They are computed in at least float32, even under autocast: a bfloat16 cosine has only eight
-    significant bits, which would shift its logit at a temperature of 0.05 by up to 0.04. An unknown
-    name of a similarity raises a ValueError.
+    ``left`` is ``(N, D)`` and ``right`` is ``(M, D)``. Similarities are computed in at least
+    float32, even under autocast: the eight significant bits of a bfloat16 cosine would shift its
+    logit, at a temperature of 0.05, by up to 0.04. An unknown name of a similarity raises a
+    ValueError.
     """
     with no_autocast(left.device):
         left = wide(left)
@@ -42,10 +43,10 @@ def check_marked_pairs(left: Tensor, right: Tensor, marks: Tensor) -> None:
 
 
 def own_pairs(rows: Tensor) -> Tensor:
-    """Return a mask ``(N, N)``, N being the number of rows, that is true on the diagonal."""
+    """Return a mask ``(N, N)`` that is true on the diagonal; N is the number of rows."""
     return torch.eye(len(rows), dtype=torch.bool, device=rows.device)
 
 
 def own_row_loss(logits: Tensor) -> Tensor:
-    """Return the cross-entropy if the right class of row i is i, mean over rows, in nats."""
+    """Return the cross-entropy where i is the right class of row i, mean over rows, in nats."""
     return functional.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -39,7 +39,7 @@ def vicreg(
     Source: Bardes et al. 2022, Eq. 1-6, normalised as in the authors' code. The invariance term is
     the mean squared difference over all ``N * P`` entries; Eq. 5 of the paper, a squared norm for
     each pair, is P times larger. The variance term is the *average* over the two views, the
-    covariance term their *sum*.
+    covariance term the *sum* over them.
 
     The views are ``(N, P)`` projections, already gathered over processes. N below 2 raises a
     ValueError. The weights are 0 or more; the paper calls them lambda, mu and nu. If both views are

@@ -49,9 +49,9 @@ class ObjectiveOptions:
 class Examples:
     """The examples of one epoch.
 
-    ``files`` has the number of examples and the passes per epoch of each training file; if it is
-    empty, there is one file, which is read once. If ``are_rows`` is true, example i is row i of the
-    data, so facts about rows, such as which share texts, hold for examples.
+    ``files`` has, for each training file, its number of examples and its passes per epoch. It is
+    empty if there is one file, with one pass. If ``are_rows`` is true, example i is row i of the
+    data, so what is known of rows, such as which of them share texts, holds for examples.
     """
 
     items: Sequence[Any]
@@ -132,7 +132,8 @@ class Batch:
     def own(self, name: str) -> Any:
         """Return the entries of ``extra[name]`` for the rows of this batch, or of this chunk.
 
-        ``extra[name]`` has one entry for each of the first rows of the whole batch.
+        ``extra[name]`` has one entry for each row of the whole batch, or for its first rows alone;
+        then there may be fewer entries than rows.
         """
         return self.extra[name][self.offset : self.offset + len(self.rows)]
 
@@ -222,7 +223,10 @@ class Objective(nn.Module, ABC):
         """Return the batch of some examples; equal arguments must give an equal batch."""
 
     def batch_of(self, *views: Sequence[str], **extra: Any) -> Batch:
-        """Return the batch of some examples; ``views[k][i]`` is text k of example i."""
+        """Return the batch of some examples; ``views[k][i]`` is text k of example i.
+
+        ``extra`` is further input of the loss.
+        """
         texts = [text for view in views for text in view]
         rows = self.encoder.tokenize(texts, max_length=self.options.max_length)
         return Batch(rows, len(views[0]), texts=list(zip(*views, strict=True)), extra=extra)
@@ -246,8 +250,8 @@ class Objective(nn.Module, ABC):
     def checked_losses(self, representations: Representations, batch: Batch) -> Losses:
         """Return the ``losses``.
 
-        Raise ConfigError unless all of them are scalar tensors. If gradients are enabled, at least
-        one term must have a gradient.
+        Raise ConfigError if one of them is no scalar tensor, or if no term depends on the vectors
+        while gradients are enabled.
         """
         terms, metrics = self.losses(representations, batch)
         self.require_scalars(terms | metrics)
@@ -261,11 +265,12 @@ class Objective(nn.Module, ABC):
     def require_scalars(self, losses: Mapping[str, Any]) -> None:
         """Raise ConfigError unless all losses are scalar tensors."""
         for name, value in losses.items():
-            found = f"is {type(value).__name__}"
-            if isinstance(value, Tensor):
-                if not value.ndim:
-                    continue
+            if not isinstance(value, Tensor):
+                found = f"is {type(value).__name__}"
+            elif value.ndim:
                 found = f"has the shape {tuple(value.shape)}"
+            else:
+                continue
             raise ConfigError(
                 f"--objective {self.name}: {name!r} of its losses {found}, need a scalar tensor",
                 hint="return the mean over the rows",
@@ -291,7 +296,7 @@ class Objective(nn.Module, ABC):
 
 
 def training_width(encoder: SentenceEncoder) -> int:
-    """Return the width of the vectors that the loss reads: that of the head, if there is one."""
+    """Return the width of the vectors that the loss reads: with a head, that of its output."""
     if encoder.record.head_use is HeadUse.NONE or encoder.head is None:
         return encoder.hidden_size
     return encoder.head.dense.out_features

@@ -25,9 +25,9 @@ TensionExample = tuple[str, str, bool]
 
 
 class TensionPairs(Sequence[TensionExample]):
-    """The pairs of an epoch; the texts of a pair are looked up when it is asked for.
+    """The pairs of an epoch; the texts of a pair are looked up when the pair is asked for.
 
-    A pair has a left sentence, a right sentence, and a flag: true if they are the same sentence.
+    A pair has a left sentence, a right sentence, and a flag: true if both are the same sentence.
     """
 
     def __init__(

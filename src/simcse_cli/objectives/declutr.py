@@ -54,11 +54,11 @@ class SpanSampler:
         """Return the anchors of a document of ``n_tokens`` tokens, each with its positives.
 
         The lengths of anchors follow Beta(4, 2), so most anchors are long; the lengths of positives
-        follow Beta(2, 4), so most are short. An anchor lies anywhere in a random block; later
-        anchors cannot lie in that block or its neighbours. If few blocks are left, the anchor lies
-        in the first or the last of them. A positive starts anywhere from its own length before
-        the anchor to the anchor's end, as far as the document allows: it overlaps the anchor,
-        touches it, or is inside it.
+        follow Beta(2, 4), so most are short. An anchor lies anywhere in a random block, and closes
+        this block and its neighbours to later anchors. If few blocks are left, the random block is
+        the first or the last of them. A positive overlaps its anchor or touches it: it starts
+        anywhere from its own length before the anchor to the anchor's end, as far as the document
+        allows.
 
         Raises:
             ValueError: the document is shorter than ``min_document``.
@@ -67,11 +67,9 @@ class SpanSampler:
             raise ValueError(f"a document of {n_tokens} tokens: need at least {self.min_document}")
         block_starts = list(range(0, n_tokens - self.max_length + 1, self.max_length))
         groups = []
-        # An anchor closes up to three blocks, but fewer if it lies in the first or the last. So it
-        # takes one of these two if few blocks are left: fewer than ``n_left`` for each of the
-        # ``n_left`` anchors that are still to be drawn.
-        for n_left in range(self.n_anchors, 0, -1):
-            if len(block_starts) // n_left < n_left:
+        for n_left in range(self.n_anchors, 0, -1):  # anchors that are still to be drawn
+            # If few blocks are left, take an outer one: it has one neighbour, so fewer are closed.
+            if len(block_starts) < n_left**2:
                 block = int(generator.choice([0, len(block_starts) - 1]))
             else:
                 block = int(generator.integers(len(block_starts)))
@@ -174,7 +172,7 @@ class Declutr(Objective):
         documents = [ids for ids in id_lists if len(ids) >= needed]
         if not documents:
             longest = max(map(len, id_lists))
-            # The longest spans for which this document is long enough.
+            # The largest ``max_span`` for which the longest document is long enough.
             max_span = longest // (2 * self.sampler.n_anchors)
             shorter = f"--set max_span={max_span}"
             if max_span <= self.sampler.min_length:
@@ -192,10 +190,10 @@ class Declutr(Objective):
         return documents
 
     def collate(self, examples: Sequence[TokenIds], generator: np.random.Generator) -> Batch:
-        """Draw the spans of each document.
+        """Return the batch of spans that are drawn from each document.
 
-        The batch has the rows of all anchors, then of all first positives, then of all second ones,
-        and so on.
+        The rows are those of all anchors, then of all first positives, then of all second
+        positives, and so on.
         """
         decode = self.encoder.tokenizer.decode
         groups: list[tuple[str, ...]] = []

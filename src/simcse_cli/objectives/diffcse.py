@@ -52,8 +52,8 @@ class DiffcseOptions(SimcseOptions):
 class Detector(nn.Module):
     """A copy of the encoder, with its own weights, that tells which tokens were replaced.
 
-    It reads the tokens of an edited sentence, but the embedding of the first token, after
-    normalisation and dropout, is replaced by the vector of the original sentence.
+    It reads the tokens of an edited sentence. Before the first layer, after normalisation and
+    dropout, the vector of the original sentence takes the place of the first token's embedding.
     """
 
     def __init__(self, encoder: SentenceEncoder) -> None:
@@ -204,20 +204,21 @@ class Diffcse(Simcse):
     def _generator_logits(self, masked: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
         """Return the generator's logits ``(T, V)`` at ``positions``; padded rows lie end to end.
 
-        Logits of padding would cost as much as those of tokens, so the output layer, which takes
-        more time than the other layers, gets the states of these positions alone.
+        The output layer takes more time than all others, and padding would cost it as much as
+        tokens do. So it gets the states at these positions alone.
         """
 
         def states_of_tokens(_: nn.Module, arguments: tuple[Tensor, ...]) -> Tensor:
             return arguments[0].flatten(end_dim=-2)[positions]
 
         self.generator.train(self.options.as_released)  # the released code leaves its dropout on
-        # In this form, transformers does not read the mask; reading it would wait for the GPU.
+        # This form of the mask spares a check by transformers that would wait for the GPU.
         attention_mask = unread_mask(self.generator.base_model, mask)
         with self.generator.get_output_embeddings().register_forward_pre_hook(states_of_tokens):
             output = self.generator(input_ids=masked, attention_mask=attention_mask)
         logits: Tensor = output.logits
-        if logits.ndim == 3:  # a head that reads the weights of its output layer without calling it
+        # A head that uses the weights of its output layer without calling it passes the hook by.
+        if logits.ndim == 3:
             logits = logits.flatten(end_dim=-2)[positions]
         # An output layer may be padded to more ids than the tokenizer has.
         return logits[:, : len(self.encoder.tokenizer)].float()

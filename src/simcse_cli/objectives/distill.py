@@ -37,10 +37,11 @@ class Distill(Objective):
     """A student learns the teachers' vector of a text, or the teachers' cosines of a batch.
 
     Source: Reimers and Gurevych 2020 for ``match=mse``; the other values are variants. A teacher's
-    vector has length 1; vectors of several teachers are joined, each times the square root of its
-    share of the weights. The student's vector is the one that it gives when it is used, so it has
-    length 1 as well if the model scales its vectors. If student and teachers differ in width, a
-    linear map without bias is trained between them and dropped afterwards; cosines need no map.
+    vector has length 1; vectors of several teachers are joined, each times the square root of the
+    teacher's share of the weights. The student's vector is the one that the finished model will
+    give: it has length 1 as well if the model scales its vectors. If student and teachers differ in
+    width, a linear map without bias is trained between them and dropped afterwards; cosines need no
+    map.
     """
 
     name = ObjectiveName.DISTILL
@@ -73,9 +74,8 @@ class Distill(Objective):
         # ``first`` is the first row of this process, and column 0 has the anchors.
         first = batch.extra["first"]
         targets = batch.extra["teacher"][first : first + len(vectors), 0]
-        # Cosines do not depend on the length of the student's vectors.
         is_mse = self.options.match is DistillTarget.MSE
-        if is_mse and self.encoder.record.normalize:
+        if is_mse and self.encoder.record.normalize:  # cosines do not depend on lengths
             vectors = l2_normalize(vectors)
         mapped = vectors
         if self.map is not None:

@@ -75,11 +75,11 @@ class IsBert(Objective):
     def losses(self, representations: Representations, batch: Batch) -> Losses:
         local_features, sentence_features = representations
         counts = batch.counts or row_counts(sentence_features)
-        # For each token, find the number of its sentence among the sentences of all processes.
-        first_sentence = sum(counts[: process_rank()])
+        # For each token, find the number of its sentence: first among those of this process, then
+        # among those of all processes.
         lengths = torch.tensor([len(row) for row in batch.rows])
         local_numbers = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-        sentence_numbers = local_numbers + first_sentence
+        sentence_numbers = local_numbers + sum(counts[: process_rank()])
         loss = jensen_shannon_mi(
             local_features,
             gather_with_grad(sentence_features, counts),

@@ -52,8 +52,8 @@ class Masking:
     ) -> tuple[list[list[int]], list[list[int]]]:
         """Return rows with some tokens masked, and labels: the ids of chosen tokens, else -100.
 
-        With ``words``, each word is chosen with ``probability``, all of its tokens together; what
-        each of the tokens becomes is drawn separately.
+        With ``words``, each word is chosen with ``probability``, and all of its tokens with it.
+        Still, what becomes of each token is drawn by itself.
         """
         ids = np.concatenate([np.asarray(row, dtype=np.int64) for row in rows])
         draws = generator.random(len(ids))
@@ -77,7 +77,10 @@ class Masking:
 
 
 def _first_tokens(words: Words) -> list[int]:
-    """Return, for each token, the position of the first token of its word; rows lie end to end."""
+    """Return, for each token, the position of the first token of its word.
+
+    Positions count the tokens of all rows, laid end to end.
+    """
     word_keys = [(row, word) for row, row_words in enumerate(words) for word in row_words]
     first_tokens: dict[tuple[int, int | None], int] = {}
     return [first_tokens.setdefault(key, token) for token, key in enumerate(word_keys)]
@@ -131,9 +134,9 @@ class MlmTerm(nn.Module):
         ``states`` are the last layer for the masked rows: padded rows ``(R, L, H)``, or packed
         tokens ``(T, H)`` with the position ``starts`` ``(R,)`` of each row's first token.
         ``labels`` has one list for each row: the original id where a token was chosen, else -100.
-        To save time, only the M chosen tokens pass through the head, which makes ``(M, V)`` scores
-        of ``(M, H)`` states. For the same reason the head runs under autocast: its last product is
-        one of the largest of a step.
+        The head takes time: its last product is one of the largest of a step. So only the M chosen
+        tokens pass through it, from states ``(M, H)`` to scores ``(M, V)``, and it runs under
+        autocast.
         """
         # Lay padded rows end to end, so that both forms are indexed in one way: row r then starts
         # at token r * L.
@@ -145,7 +148,7 @@ class MlmTerm(nn.Module):
         for row, ids in enumerate(labels):
             target[row, : len(ids)] = torch.tensor(ids)
 
-        # Find the chosen places on the CPU: the program would wait for a GPU to tell their number.
+        # Find the chosen places on the CPU: on a GPU, the program would wait to learn their number.
         chosen = target != NOT_MASKED
         places_and_ids = (*chosen.nonzero().unbind(1), target[chosen])
         moved = [to_device(tensor, states.device) for tensor in places_and_ids]
@@ -157,7 +160,7 @@ class MlmTerm(nn.Module):
     def loss(self, row_losses: Tensor, labels: TokenRows) -> Tensor:
         """Return this process's share of the mean loss over the masked tokens of all processes.
 
-        It is multiplied by the weight of the term. Without masked tokens, the result is 0.
+        The share is multiplied by the weight of the term. Without masked tokens, it is 0.
         """
         return self.weight * share_of_mean(row_losses.sum(), count_masked(labels))
 
@@ -195,7 +198,7 @@ class MaskedLm(Objective):
     Source: Devlin et al. 2019, section 3.1, with the settings of its appendix A.2; Gururangan et
     al. 2020. The loss is the mean cross-entropy of all chosen tokens of the step, in nats; equal
     scores of all V tokens give ``ln V``. The input embedding is also the output matrix, as in BERT,
-    and the head is saved with the encoder. Masking of whole words follows the BERT authors' later
+    and the head is saved with the encoder. Whole words are masked as in the BERT authors' later
     models.
     """
 

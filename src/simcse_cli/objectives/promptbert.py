@@ -89,11 +89,11 @@ class Promptbert(TemplateViews):
 
         z = head(h - delta(n))
 
-    h is the state of [MASK] in the template with the text. delta(n) is that state for the template
-    alone, placed as around n sub-words (``SentenceEncoder.around_nothing``); it has dropout and a
-    gradient. In a pass by chunks, delta is computed for each chunk, with dropout masks of its own.
-    Pairs and triplets have the first template for all texts. For an empty text without dropout,
-    ``h - delta(0)`` is 0.
+    h is the state of [MASK] in the template with the text. delta(n) is the state of [MASK] in the
+    template alone, whose words are placed as around n sub-words (``around_nothing`` of the
+    encoder); delta has dropout and a gradient. In a pass by chunks, each chunk computes delta anew,
+    with other dropout masks. Pairs and triplets have the first template for all texts. For an empty
+    text without dropout, ``h - delta(0)`` is 0.
     """
 
     name = ObjectiveName.PROMPTBERT

@@ -19,7 +19,7 @@ from simcse_cli.objectives.base import (
 from simcse_cli.settings.choices import ObjectiveName
 
 PlacedSentence = tuple[str, int]
-"""A sentence and its place: places are consecutive in a document, with a gap after it."""
+"""A sentence and its place: consecutive in a document, with a gap between documents."""
 
 
 class QuickThoughts(TwoEncoders):
@@ -52,7 +52,7 @@ class QuickThoughts(TwoEncoders):
     def collate(self, examples: Sequence[PlacedSentence], generator: np.random.Generator) -> Batch:
         sentences, places = zip(*examples, strict=True)
         batch = self.batch_of(sentences, places=torch.tensor(places))
-        # The first encoder reads the first half of the rows, and the second one reads the second.
+        # The first encoder reads the first copy of the rows, the second encoder the second copy.
         batch.rows = [*batch.rows, *batch.rows]
         return batch
 

@@ -66,7 +66,7 @@ class Rankcse(Simcse):
     def _rank(self, logits: Tensor, cosines: Tensor, teacher: Tensor) -> Tensor:
         """Return the ranking loss that the options choose.
 
-        ``cosines`` are those of the trained encoder, ``logits`` are the same cosines divided by the
+        ``cosines`` are those of the trained encoder, ``logits`` are these cosines divided by the
         temperature, and ``teacher`` are the cosines of the teachers.
         """
         options = self.options

@@ -104,9 +104,14 @@ def find_objective(name: str) -> type[Objective]:
 
 
 def check_objective(candidate: Any, place: str) -> None:
-    """Raise ConfigError unless ``candidate`` is a subclass of ``Objective`` that can be built.
+    """Raise ConfigError unless ``candidate`` can serve as an objective.
 
-    Its ``Options`` must be a dataclass; ``place`` begins the message.
+    - It is a subclass of ``Objective`` without abstract methods.
+    - Its methods take the arguments of the methods that they override.
+    - Its ``Options`` are a dataclass that repeats no setting of training, except those that
+      objectives of this toolkit read.
+
+    ``place`` begins the message.
     """
     if not (isinstance(candidate, type) and issubclass(candidate, Objective)):
         raise ConfigError(
@@ -115,6 +120,7 @@ def check_objective(candidate: Any, place: str) -> None:
         )
     if missing := sorted(candidate.__abstractmethods__):
         raise ConfigError(f"{place}: lacks {', '.join(missing)}", hint="define what is missing")
+    # A subclass of a dataclass has fields of its own only if it is a dataclass as well.
     if not (
         issubclass(candidate.Options, ObjectiveOptions)
         and "__dataclass_fields__" in vars(candidate.Options)
@@ -124,11 +130,11 @@ def check_objective(candidate: Any, place: str) -> None:
             hint="write @dataclass(frozen=True) class Options(Base.Options)",
         )
     _check_methods(candidate, place)
-    readable = _shared_names()
-    # An option may repeat a setting of training only if an objective of this toolkit reads that
-    # setting, and only if the option is declared by ``setting``.
-    for name, default in _shared_options(candidate).items():
-        if name not in readable or name not in settings_of(candidate.Options):
+    # A user's class may repeat what objectives of this toolkit read, if it declares the option by
+    # ``setting``.
+    repeatable = _settings_that_objectives_read() & settings_of(candidate.Options).keys()
+    for name, default in _repeated_settings(candidate).items():
+        if name not in repeatable:
             defaults = {**candidate.defaults, name: default}
             raise ConfigError(
                 f"{place}: Options declares {name}, which is a setting of every training "
@@ -149,33 +155,33 @@ def _check_methods(cls: type[Objective], place: str) -> None:
             if own is overridden or not are_methods:
                 continue
             parameters = inspect.signature(overridden).parameters.values()
-            given = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+            by_place = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
             by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-            hint = f"write def {name}({', '.join([*given, *by_name])})"
-            require_arguments(own, given, place=place, hint=hint, by_name=by_name)
+            hint = f"write def {name}({', '.join([*by_place, *by_name])})"
+            require_arguments(own, by_place, place=place, hint=hint, by_name=by_name)
 
 
-def _shared_names() -> set[str]:
-    """Return the settings of training that the options of this toolkit's objectives read."""
+def _settings_that_objectives_read() -> set[str]:
+    """Return the settings of training that are options of this toolkit's objectives, too."""
     names = {name for cls in OBJECTIVES.values() for name in settings_of(cls.Options)}
     return names & settings_of(TrainConfig).keys()
 
 
-def _shared_options(cls: type[Objective]) -> dict[str, Any]:
-    """Return the settings of training that a user's class declares again, with its defaults.
+def _repeated_settings(cls: type[Objective]) -> dict[str, Any]:
+    """Return the settings of training that the options of a user's class declare again.
 
-    A default is None if the class gives none. What it inherits from a class of this toolkit is left
-    out, since that changes no default.
+    The value of each is the default that the class gives, or None if it gives none. Options that
+    the class inherits from this toolkit are left out, since they change no default.
     """
-    own: type[Any] = cls.Options
-    packaged: Any = next(base for base in own.__mro__ if base.__module__.startswith(_PACKAGE))
-    known = packaged.__dataclass_fields__
+    options: type[Any] = cls.Options
+    packaged: Any = next(base for base in options.__mro__ if base.__module__.startswith(_PACKAGE))
+    inherited = packaged.__dataclass_fields__
     names = settings_of(TrainConfig)
-    shared = {}
-    for name, field in own.__dataclass_fields__.items():
-        if name in names and known.get(name) is not field:
-            shared[name] = None if field.default is MISSING else field.default
-    return shared
+    repeated = {}
+    for name, field in options.__dataclass_fields__.items():
+        if name in names and inherited.get(name) is not field:
+            repeated[name] = None if field.default is MISSING else field.default
+    return repeated
 
 
 def register_objective(cls: type[Objective]) -> str:
@@ -189,7 +195,8 @@ def register_objective(cls: type[Objective]) -> str:
 
 
 def _named(cls: type[Objective], name: str) -> type[Objective]:
-    """Give a class a ``name`` for messages unless it defines one: an inherited name misleads."""
+    """Return a class; if it defines no ``name`` of its own, give it one for messages."""
+    # A name that it inherits would be that of another objective.
     if "name" not in vars(cls):
         cls.name = objective_label(name)
     return cls
@@ -204,11 +211,12 @@ def objective_label(name: str) -> str:
 def objective_defaults(name: str) -> Mapping[str, Any]:
     """Return the defaults of training that an objective changes.
 
-    By declaring an option again, a class may also change the default of a setting that it reads.
+    A user's class changes defaults in two ways: its options declare a setting again, or its
+    ``defaults`` name the setting. The second way counts if there are both.
     """
     cls = find_objective(name)
     packaged: Any = next(base for base in cls.__mro__ if base.__module__.startswith(_PACKAGE))
-    again = {key: value for key, value in _shared_options(cls).items() if value is not None}
+    again = {key: value for key, value in _repeated_settings(cls).items() if value is not None}
     own = {key: value for key, value in cls.defaults.items() if packaged.defaults.get(key) != value}
     return {**packaged.defaults, **again, **own}
 
@@ -219,17 +227,17 @@ def build_objective(
     settings: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Objective:
-    """Return an objective with an encoder; its options come from ``objective_options``."""
+    """Return an objective of this name for an encoder, with its ``objective_options``."""
     return find_objective(name)(encoder, objective_options(name, settings, options))
 
 
 def objective_options(
     name: str, settings: Mapping[str, Any], options: Mapping[str, Any]
 ) -> ObjectiveOptions:
-    """Return the options of an objective; raise an error for an option that is not allowed.
+    """Return the options of an objective; raise an error for a name or a value that is not allowed.
 
-    Of the common ``settings``, the objective gets those that its options declare. ``options`` come
-    from ``--set`` and must all be options of the objective.
+    The objective gets those of the common ``settings`` that its options declare, and all
+    ``options``, which come from ``--set``.
     """
     # Refuse options that the objective does not have, and common settings given as options.
     cls = find_objective(name)
@@ -278,7 +286,7 @@ def objective_options(
 
 
 def option_rows(name: str) -> list[tuple[str, str]]:
-    """Return for each option of an objective how to type it, and its help with the default."""
+    """Return a pair for each option of an objective: how to type it, and its help and default."""
     options = find_objective(name).Options
     defaults = objective_defaults(name)
     kinds = get_type_hints(options)

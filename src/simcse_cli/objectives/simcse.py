@@ -54,13 +54,12 @@ class Simcse(TextViews):
 
     Source: Gao et al. 2021.
 
-    Each width in ``matryoshka_dims`` makes a leading part of the vector that is trained too: each
-    term that reads the views is the mean over these parts and the whole vector (Kusupati et al.
-    2022).
+    For each width in ``matryoshka_dims``, the leading part of the vector is trained too: a term
+    that reads views is then the mean over these parts and the whole vector (Kusupati et al. 2022).
 
     A ``mlm_weight`` above 0 adds a masked-LM term; the paper's best weight is 0.1 (Table D.2). With
-    ``mlm_tied``, the word embeddings are the output matrix of this term. The original code trains a
-    separate matrix, which starts from the word embeddings.
+    ``mlm_tied``, the word embeddings are the output matrix of this term. Without it, as in the
+    original code, a separate matrix is trained, which starts from the word embeddings.
     """
 
     in_batch_negatives = True
@@ -91,7 +90,8 @@ class Simcse(TextViews):
     def encode(self, batch: Batch) -> Representations:
         """Return the embeddings of the plain rows and, with the MLM term, the masked rows' losses.
 
-        If ``batch`` is only a chunk of a batch, it may have plain rows alone or masked rows alone.
+        A chunk of a batch may have plain rows alone, or masked rows alone: either result may then
+        have 0 rows.
         """
         if self.mlm is None:
             return super().encode(batch)
@@ -105,7 +105,8 @@ class Simcse(TextViews):
         if not masked:
             return embeddings, nothing
         states, starts = self.encoder.token_states(masked)
-        first_masked = max(batch.offset - n_plain, 0)  # this chunk's, among all masked rows
+        # The labels are those of all masked rows; this chunk may begin behind the first of them.
+        first_masked = max(batch.offset - n_plain, 0)
         labels = batch.extra["mlm_labels"][first_masked : first_masked + len(masked)]
         return embeddings, self.mlm.row_losses(states, labels, starts)
 
@@ -139,7 +140,7 @@ class Simcse(TextViews):
         """Return the contrastive loss of gathered views: anchors, positives, hard negatives if any.
 
         ``texts`` holds a number for each text of each row. Texts with the same number are equal,
-        and no negatives of each other; without it, all texts of other rows are negatives.
+        and no negatives of each other. Without ``texts``, all texts of other rows are negatives.
         """
         anchors, positives, *hard_negatives = views
         return info_nce(
@@ -192,10 +193,10 @@ class SimcseSup(Simcse):
 
     An ``unsup_weight`` above 0 adds the unsupervised loss of the anchors: each is encoded a second
     time under another dropout mask, as its own positive (Eq. 4). The paper tried such a combination
-    without a gain (section 4), but states neither its form nor its weight.
+    without a gain (section 4), but states neither the form nor the weight.
 
-    An ``angle_weight`` above 0 adds AnglE's term: each anchor and its positive are a pair of score
-    1, each anchor and its hard negative one of score 0 (Li and Li 2023, the authors' code).
+    An ``angle_weight`` above 0 adds AnglE's term: an anchor and its positive are a pair of score 1,
+    an anchor and its hard negative are a pair of score 0 (Li and Li 2023, the authors' code).
     """
 
     name = ObjectiveName.SIMCSE_SUP
@@ -233,11 +234,10 @@ class SimcseSup(Simcse):
 
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
-        # The guide's vectors ``(N, C, D)`` become one tensor for each column, like the views.
         if "teacher" in batch.extra:
             loss, masked_share = guided_info_nce(
                 views,
-                batch.extra["teacher"].unbind(1),
+                batch.extra["teacher"].unbind(1),  # (N, C, D): one tensor for each column
                 temperature=options.temperature,
                 margin=options.guide_margin,
                 blocks=options.contrast,
@@ -246,7 +246,6 @@ class SimcseSup(Simcse):
             return {"contrastive": loss}, {"masked": masked_share}
         terms, metrics = super().view_terms(views, batch)
         if options.angle_weight:
-            # In aliases, the gradients of this term are summed before those of other terms join.
             terms["angle"] = options.angle_weight * self.angle_term(sums_apart(views))
         return terms, metrics
 
@@ -271,19 +270,19 @@ class SimcseSup(Simcse):
 
 
 def sums_apart(views: Sequence[Tensor]) -> list[Tensor]:
-    """Return an alias of each view, for one term of a loss that has several.
+    """Return an alias of each view, for one of several terms of a loss.
 
-    The gradients of this term are added up in the alias before they meet those of other terms. So
-    other terms do not change the order of the sum, which would change its last bits.
+    The gradients of this term are added up in the aliases, and only then to those of other terms.
+    So other terms do not change the order of the additions, and with it the last bits.
     """
     return [view[...] for view in views]
 
 
 def numbers_of_texts(batch: Batch) -> Tensor | None:
-    """Return a number for each text of all rows, ``(N, C)`` with C at least 2.
+    """Return a number for each text of all rows, ``(N, C)`` with C at least 2; None without any.
 
-    Equal texts have equal numbers, from which a loss knows what is no negative of a row. The result
-    is None if the batch does not number its texts.
+    Equal texts have equal numbers: they tell a loss which texts are no negatives of a row. Only
+    batches that mask duplicates have them.
     """
     texts: Tensor | None = batch.extra.get("texts")
     if texts is not None and texts.shape[1] == 1:
@@ -299,7 +298,10 @@ def teacher_cosines(batch: Batch) -> Tensor:
 
 
 def with_anchors_again(batch: Batch) -> Batch:
-    """Add the anchors' rows a second time, behind the views and before the masked rows, if any."""
+    """Add the anchors' rows to the batch a second time, and return it.
+
+    They stand behind the views, but before the masked rows, if there are any.
+    """
     n_plain = batch.extra.get("n_plain", len(batch.rows))
     anchors = batch.rows[: batch.n_examples]
     batch.rows = [*batch.rows[:n_plain], *anchors, *batch.rows[n_plain:]]

@@ -187,8 +187,8 @@ class SimcseUnsup(Simcse):
                 "--set negatives=no-dropout compares a sentence with itself; these rows are pairs",
                 hint="use it with single sentences",
             )
-        # The epoch is identified by a random number, which tells the queue that an epoch begins. A
-        # copy of the generator draws it, so that later draws stay the same.
+        # A new number tells the queue that an epoch begins. It is drawn from a copy of the
+        # generator, so that later draws stay the same.
         self.epoch = int(copy.deepcopy(generator).integers(1, 2**62))
         return super().examples(data, generator)
 
@@ -244,7 +244,6 @@ class SimcseUnsup(Simcse):
     def view_terms(self, views: list[Tensor], batch: Batch) -> Losses:
         options = self.options
         excluded, metrics = self._excluded(batch)
-        # In aliases, the gradients of this term are summed before those of other terms join.
         terms = {"contrastive": self._loss(sums_apart(views), excluded)}
         if options.dimension_weight:
             loss = dimension_contrast(views[0], views[1], temperature=options.dimension_temperature)
@@ -252,29 +251,30 @@ class SimcseUnsup(Simcse):
         return terms, metrics
 
     def _excluded(self, batch: Batch) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Return where row j is no negative of row i, ``(N, N)`` or None, and metrics.
+        """Return a mask that is true where row j is no negative of row i, and metrics.
 
-        Such rows share a text, or a teacher finds them too close; the metric is the share of
-        pairs that the teacher finds too close.
+        The mask is ``(N, N)``: the rows share a text, or a teacher finds them too close. It is None
+        if neither is looked for. With a teacher, the metric is the share of pairs of rows that it
+        finds too close.
         """
         texts = numbers_of_texts(batch)
-        known = None if texts is None else equal_pairs(texts)
+        share_a_text = None if texts is None else equal_pairs(texts)
         threshold = self.options.false_negative_cosine
         if threshold is None:
-            return known, {}
-        excluded = (teacher_cosines(batch) > threshold).fill_diagonal_(False)
-        n_pairs = excluded.numel() - len(excluded)  # without the diagonal
-        share = excluded.sum() / max(n_pairs, 1)
-        if known is not None:
-            excluded = known | excluded
-        return excluded, {"false_negatives": share}
+            return share_a_text, {}
+        too_close = (teacher_cosines(batch) > threshold).fill_diagonal_(False)
+        n_pairs = too_close.numel() - len(too_close)  # without the diagonal
+        metrics = {"false_negatives": too_close.sum() / max(n_pairs, 1)}
+        if share_a_text is None:
+            return too_close, metrics
+        return share_a_text | too_close, metrics
 
     def _loss(self, views: list[Tensor], excluded: Tensor | None) -> Tensor:
         """Return the contrastive loss of gathered views, in the form that the options choose.
 
-        ``views`` begin with the anchors and the positives. If the options ask for them, the anchors
-        without dropout follow, or negatives that belong to no row: first the queue, then the noise.
-        ``excluded``, ``(N, N)``, is true where row j is no negative of row i.
+        ``views`` are the anchors and the positives. With ``negatives=no-dropout``, the anchors
+        without dropout follow; otherwise, the queue and then the noise, if the options ask for
+        them. ``excluded``, ``(N, N)``, is true where row j is no negative of row i.
         """
         options = self.options
         anchors, positives, *others = views

@@ -37,7 +37,7 @@ class Tsdae(Objective):
     Source: Wang, Reimers and Gurevych 2021; sentence-transformers. The loss is the mean
     cross-entropy of token t + 1 given the tokens up to t and the vector, in nats; equal scores of
     all V tokens give ``ln V``. The decoder has the architecture and weights of the checkpoint, and
-    is dropped after training. Its cross-attention sees the vector c as its only key, so it adds
+    is dropped after training. The vector c is the only key of its cross-attention, which thus adds
     ``W_o W_v c`` (W_v and W_o are the value and output weights). The query and key weights have no
     effect and are frozen.
     """
@@ -91,7 +91,7 @@ class Tsdae(Objective):
     def row_losses(self, vectors: Tensor, whole: TokenRows) -> Tensor:
         """Return the cross-entropy of each row, summed over its tokens but the first, ``(R,)``."""
         ids, mask = pad(whole, self.encoder.tokens.pad_id, vectors.device)
-        # A token sees only those before it, so padding on the right needs no mask.
+        # A token sees only the tokens before it, so the padding behind it needs no mask.
         output = self.decoder(
             input_ids=ids[:, :-1], encoder_hidden_states=vectors[:, None], use_cache=False
         )
@@ -123,9 +123,9 @@ def tie_weights(decoder: nn.Module, encoder: nn.Module) -> None:
 
 
 def damage(text: str, probability: float, key: int) -> str:
-    """Delete each word of a text with this probability; at least one word stays.
+    """Return a text without some of its words; at least one word stays.
 
-    ``key`` seeds the choice.
+    Each word is deleted with this probability, and ``key`` seeds the choice.
     """
     words = split_words(text)
     if not words:

@@ -14,16 +14,16 @@ class VectorQueue(nn.Module):
     """The newest ``size`` vectors of past batches, made by a copy that follows the encoder slowly.
 
     Source: Wu et al. 2021 (ESimCSE) and the authors' code. The vectors serve as negatives that
-    belong to no row. In step t, the weights m_t of the copy follow the weights w_t of the encoder;
-    before training they are equal:
+    belong to no row. The copy starts with the weights of the encoder. In step t, its weights m_t
+    follow the weights w_t of the encoder:
 
         m_t = momentum * m_(t-1) + (1 - momentum) * w_t
 
     Then the copy encodes the anchors without dropout, the encoder's present head is applied, and
     the vectors join the queue. An epoch starts with an empty queue.
 
-    With momentum 0 the copy has the weights of the encoder; with momentum 1 it keeps the weights
-    from before training.
+    With momentum 0, the copy always has the encoder's weights; with momentum 1, it keeps those from
+    before training.
     """
 
     vectors: Tensor
@@ -55,13 +55,13 @@ class VectorQueue(nn.Module):
         slow_weights = self.encoder.backbone.parameters()
         for slow, fast in zip(slow_weights, trained.backbone.parameters(), strict=True):
             slow.lerp_(fast, 1 - self.momentum)
-        # In training mode the copy does not prepare its weights for inference, which would be in
-        # vain: they change in every step.
+        # Outside of training mode, the copy would prepare its weights for inference anew in every
+        # step, because they change in every step.
         self.encoder.train()
         pooled = self.encoder.embed_rows(anchors, dropout=False)
-        rows = gather_with_grad(trained.apply_head(pooled), counts).to(self.vectors.dtype)
-        self.vectors = torch.cat([self.vectors, rows])[-self.size :]
-        self.n_filled = min(self.n_filled + len(rows), self.size)
+        new = gather_with_grad(trained.apply_head(pooled), counts).to(self.vectors.dtype)
+        self.vectors = torch.cat([self.vectors, new])[-self.size :]
+        self.n_filled = min(self.n_filled + len(new), self.size)
 
     def get_extra_state(self) -> Tensor:
         return torch.tensor([self.n_filled, self.epoch])

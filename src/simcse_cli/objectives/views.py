@@ -112,7 +112,7 @@ class TextViews(TwoEncoders):
         if len(views) == 1 and self.options.dropout_mode is not DropoutMode.FIXED:
             views *= 2
 
-        # Augment the texts here; an augmenter of sub-words changes the rows below instead.
+        # Augment the texts, if the augmenter changes texts.
         n_examples = len(examples)
         augment = self.options.augment
         keys_of_view = self._augment_keys(n_examples, generator)
@@ -122,12 +122,14 @@ class TextViews(TwoEncoders):
 
         # Make the rows of all texts, view by view.
         templates = self.templates(len(views))
-        texts: list[str] = []
+        texts_to_read: list[str] = []
         for template, view in zip(templates, views, strict=True):
-            texts += template.texts(view)
+            texts_to_read += template.texts(view)
         tokens = self.encoder.tokens
-        rows = tokens.ids(texts, min(self.options.max_length, tokens.max_length))
+        rows = tokens.ids(texts_to_read, min(self.options.max_length, tokens.max_length))
         view_slices = [slice(i * n_examples, (i + 1) * n_examples) for i in range(len(views))]
+
+        # Augment the rows, if the augmenter changes sub-words.
         if isinstance(augment, TokenAugmenter):
             frame_ids = self._frame_ids()
             for number, keys in keys_of_view.items():
@@ -142,14 +144,17 @@ class TextViews(TwoEncoders):
         return Batch(framed, n_examples, texts=list(zip(*views, strict=True)))
 
     def _augment_keys(self, n_texts: int, generator: np.random.Generator) -> dict[int, list[int]]:
-        """Return, for the number of each view to augment, the keys that seed its texts' changes."""
+        """Return the numbers of the views to augment, each with one key for each of its texts.
+
+        A key seeds the changes to its text.
+        """
         if self.options.augment is None:
             return {}
         numbers = (0, 1) if self.options.augment_both else (1,)
         return {number: generator.integers(0, 2**62, size=n_texts).tolist() for number in numbers}
 
     def _frame_ids(self) -> frozenset[int]:
-        """Return the ids that a tokenizer puts around a text, and which augmenters do not move."""
+        """Return the ids that the tokenizer puts around texts; augmenters leave them in place."""
         names = ("cls_token_id", "sep_token_id", "bos_token_id", "eos_token_id", "pad_token_id")
         ids = (getattr(self.encoder.tokenizer, name, None) for name in names)
         return frozenset(token for token in ids if token is not None)

@@ -29,8 +29,9 @@ AHEAD = 3  # batches that are made before they are due
 class BatchMaker:
     """Makes this process's part of the batch of any step.
 
-    The last, smaller batch of an epoch has at least ``least_rows`` examples on each process.
-    ``most_left_out`` is the share of rows that batches without duplicates may leave out.
+    The last batch of an epoch may be smaller than the others, but has at least ``least_rows``
+    examples on each process: ``least`` examples in all. ``most_left_out`` is the share of rows that
+    batches without duplicates may leave out.
     """
 
     objective: Objective
@@ -50,8 +51,8 @@ class BatchMaker:
         self.least = self.n_processes * self.least_rows
         # The epoch that was made last: its number, its examples and their order.
         self._last_epoch: tuple[int, Examples, Indices] | None = None
-        # How many rows fit into batches without duplicates is not known before they are packed, so
-        # the first epoch is packed now.
+        # How many rows fit into batches without duplicates is known only when an epoch is packed.
+        # So the first epoch is packed now.
         if self.kind is Batches.NO_DUPLICATES:
             self.n_examples = self._n_placed()
         self.steps_per_epoch = n_steps_per_epoch(
@@ -66,21 +67,21 @@ class BatchMaker:
     def _n_placed(self) -> int:
         """Return how many rows fit into an epoch whose batches have no duplicates.
 
-        Raise DataError if too many rows are left out.
+        Raise DataError if too many rows have no place.
         """
         size = self.global_batch_size
         n_examples = self.n_examples
         _, order = self._examples_and_order(0)
         n_placed = len(order)
-        n_left_out = n_examples - n_placed
-        # Shuffled batches leave out the rest of an epoch, too, if it is too small for a batch.
+        n_without_place = n_examples - n_placed
+        # Shuffled batches leave out rows, too: the rest of an epoch if it is too small for a batch.
         n_left_anyway = n_examples % size
         if n_left_anyway >= self.least:
             n_left_anyway = 0  # these rows are the last, smaller batch
         n_allowed = max(n_left_anyway, self.most_left_out * n_examples)
-        if n_placed < self.least or n_left_out > n_allowed:
+        if n_placed < self.least or n_without_place > n_allowed:
             raise DataError(
-                f"{self.data.name}: --batches no-duplicates has no place for {n_left_out:,} "
+                f"{self.data.name}: --batches no-duplicates has no place for {n_without_place:,} "
                 f"of {n_examples:,} rows, whose texts are too frequent for batches of "
                 f"{size:,}; at most {self.most_left_out:.0%} may be left out",
                 hint="use --batches mask-duplicates, which trains on every row",
@@ -98,8 +99,8 @@ class BatchMaker:
         generator = random_generator(self.config.seed, epoch, step, self.rank)
         batch = self.objective.collate([examples.items[int(i)] for i in local_rows], generator)
 
-        # Add what the loss needs. Every row gives equally many examples, so that the count of this
-        # process also tells the counts of the others.
+        # Add what the loss needs. Each row gives ``n_examples / len(local_rows)`` examples, on this
+        # process as on the others.
         batch.counts = [len(part) * batch.n_examples // len(local_rows) for part in parts]
         if self.kind is Batches.MASK_DUPLICATES and self.shared is not None:
             # The numbers cover all processes, in the order in which vectors are gathered.
@@ -131,14 +132,14 @@ class BatchMaker:
     def _without_duplicates(self, order: Indices, shared: "SharedTexts", epoch: int) -> Indices:
         """Return the order of an epoch in which no batch has a text twice.
 
-        Every epoch has at least as many batches as the first one.
+        Every epoch has at least as many batches as the first one, whose order is kept.
         """
         size = self.global_batch_size
         packed = pack_apart(order, shared, size, least=self.least)
         if epoch == 0:
             self._first_epoch = packed
             return packed
-        # ``n_steps`` is 1 even if no row was placed, so ask for a full batch as well.
+        # ``n_steps`` is at least 1, even if no row was placed, so ask for a full batch as well.
         n_steps = n_steps_per_epoch(len(packed), size, self.least)
         if n_steps >= self.steps_per_epoch and len(packed) >= size:
             return packed
@@ -160,7 +161,7 @@ class SharedTexts:
     """
 
     def __init__(self, rows: Sequence[tuple[str, ...]]) -> None:
-        # Number the texts, and tell for each whether an earlier row has it too.
+        # Number the texts, and find out for each text of each row whether an earlier row has it.
         width = len(rows[0])
         digests = np.fromiter((digest_keys([text]) for row in rows for text in row), np.uint64)
         _, first_seen, numbers = np.unique(digests, return_index=True, return_inverse=True)
@@ -183,15 +184,14 @@ def pack_apart(order: Indices, shared: SharedTexts, size: int, *, least: int) ->
     """Return an order of rows in which no two rows of a batch of ``size`` share a text.
 
     Each row goes into the first batch that has room and none of its texts, as in the
-    ``NoDuplicatesBatchSampler`` of sentence-transformers. The largest batch that is not full comes
-    last if it has at least ``least`` rows. The rows of the other incomplete batches, whose texts
-    are too frequent, are left out.
+    ``NoDuplicatesBatchSampler`` of sentence-transformers. All full batches are kept, and then the
+    largest incomplete one, if it has at least ``least`` rows. The rows of other incomplete batches
+    are left out: their texts are too frequent.
     """
     batches = _BatchesApart(size)
     for row in order.tolist():
         batches.add(row, shared.by_row.get(row, ()))
 
-    # Keep all full batches, and the largest incomplete one.
     placed = [row for batch in batches.contents if len(batch) == size for row in batch]
     incomplete = [batch for batch in batches.contents if len(batch) < size]
     largest = max(incomplete, key=len, default=[])
@@ -218,7 +218,7 @@ class _BatchesApart:
             self.contents.append([])
         self.contents[number].append(row)
 
-        # Later searches for a batch start behind the leading ones that have the text or are full.
+        # Later searches for a batch pass over the first batches that have the text or are full.
         for text in texts:
             batches_with = self._batches_with[text]
             batches_with.add(number)
@@ -242,10 +242,7 @@ class _BatchesApart:
 
 
 def random_generator(*key: int) -> np.random.Generator:
-    """Return a random generator for a key such as (seed, epoch).
-
-    Different keys give independent generators.
-    """
+    """Return the generator of a key such as (seed, epoch); other keys give independent ones."""
     return np.random.default_rng(key)
 
 
@@ -265,9 +262,9 @@ def shuffled_files(files: Sequence[tuple[int, float]], generator: np.random.Gene
 
     ``files`` holds the number of examples and the weight of each file; examples are numbered across
     files. The weight is the number of passes over the file. Each pass has a new order, and the last
-    one may be partial. Two copies of an example are thus about a pass apart, and rarely meet in a
-    batch. Files take turns in proportion to their share of the epoch: files a and b with 4 and 2
-    examples are mixed as a, b, a, a, b, a.
+    pass may be partial. Two copies of an example are thus about a pass apart, and rarely meet in a
+    batch. Files take turns in proportion to their share of the epoch: if file a has 4 examples and
+    file b has 2, they are mixed as a, b, a, a, b, a.
     """
     orders = []
     positions = []
@@ -301,10 +298,10 @@ def bucket_by_length(
     batch_size: int,
     generator: np.random.Generator,
 ) -> Indices:
-    """Return an order with sentences of similar length in each batch, and the batches shuffled.
+    """Return an order with examples of similar length in each batch, and the batches shuffled.
 
-    The sentences of ``window`` consecutive batches are sorted together. A larger window needs less
-    padding, but sentences of similar length are harder negatives of each other. An incomplete batch
+    The examples of ``window`` consecutive batches are sorted together. A larger window needs less
+    padding, but texts of similar length are harder negatives of each other. An incomplete batch
     comes last.
     """
     lengths = np.asarray([_n_characters(example) for example in examples])

@@ -27,14 +27,14 @@ def cached_backward(
 
     There are three passes:
 
-    1. Encode every chunk without a graph, and remember the random state before each.
-    2. Compute the loss on all representations, and its gradient with respect to them (and to the
-       loss's own parameters).
+    1. Encode every chunk without a graph, and remember the random state before each chunk.
+    2. Compute the loss of all representations, and the gradient of the loss with respect to the
+       representations and to the loss's own parameters.
     3. Encode every chunk again from its random state, hence with the same dropout masks, and
-       backpropagate the part of that gradient that belongs to its rows.
+       backpropagate the gradient of its representations.
 
-    The gradient is that of encoding the chunks one by one with all graphs kept. The memory is that
-    of the largest chunk plus the representations.
+    The result is the gradient of a pass that encodes the chunks one by one and keeps all graphs.
+    The memory is that of the largest chunk plus the representations.
 
     Args:
         chunks: the parts of a batch, which are encoded one at a time.
@@ -65,7 +65,8 @@ def cached_backward(
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         gradients.append(torch.split(gradient, [len(rows) for rows in column]))
 
-    # Third pass: repeat the masks of the first, then go back to the random state before this pass.
+    # Third pass: repeat the dropout masks of the first pass. Afterwards, random draws go on from
+    # the state before this pass.
     final_state = RngState.of(device)
     for chunk, state, *gradients_of_chunk in zip(chunks, states, *gradients, strict=True):
         state.restore(device)

@@ -80,8 +80,8 @@ class DevScore:
     """The scores of one dev evaluation; a value is None where it is undefined.
 
     ``tasks`` holds, by name, the scores of several tasks (``STSBenchmark-dev``), or the measures of
-    a retrieval task or a masked LM. ``examples`` holds the values that each score is computed from,
-    ``(n,)`` each: the cosines of pairs, or the nDCG of queries. ``why`` says why there is no score.
+    a retrieval task or a masked LM. ``examples`` holds, by task, the values that the score is
+    computed from: the cosines of pairs, or the nDCG of queries. ``why`` says why there is no score.
     """
 
     score: float | None = None
@@ -135,7 +135,7 @@ class DevSts:
     pairs: StsSubset
 
     def score(self, encode: Encode) -> DevScore:
-        """Return the mean over tasks; a task's score is the correlation over all its pairs."""
+        """Return the mean over tasks; the score of a task is the correlation over all its pairs."""
         texts = [text for task in self.tasks for text in task.sentences]
         vector_of_text = encode_distinct(encode, self.pairs.sentences + texts)
         if not all(np.isfinite(vector).all() for vector in vector_of_text.values()):
@@ -195,9 +195,10 @@ class DevTransfer:
     def _score_one(
         self, tasks: Sequence[transfer_files.TransferTask], encode: Encode
     ) -> float | str | None:
-        """Return the dev accuracy of one task, an error message, or None without a task.
+        """Return the dev accuracy of this process's task, or an error message.
 
-        All processes encode all ``tasks`` together. Then process i evaluates task i, if it exists.
+        All processes together encode all ``tasks``. Then process i evaluates task i; a process
+        without a task returns None.
         """
         assigned = None
         for rank, task in enumerate(tasks):
@@ -219,7 +220,7 @@ class DevTransfer:
 
 @dataclass(frozen=True)
 class DevRetrieval:
-    """Queries, a corpus, and for each query the rows of the corpus that are relevant to it.
+    """Queries, a corpus, and the relevant rows of the corpus for each query.
 
     Alignment and uniformity are measured on ``pairs``, if there are any.
     """
@@ -264,11 +265,11 @@ class DevMasked:
     n_masked: int
 
     def score(self, encode: Encode) -> DevScore:
-        """Return ``exp(-loss)``, the geometric mean of the masked tokens' probabilities.
+        """Return ``exp(-loss)``: the geometric mean of the masked tokens' probabilities.
 
-        This mean is 1 / perplexity.
+        It equals 1 / perplexity. ``encode`` is not used.
         """
-        # The objective's own ``encode``, not the argument, gives the summed loss of each row.
+        # The ``encode`` of the objective returns the summed loss of each row.
         self.objective.eval()
         local_batches = self.batches[process_rank() :: process_count()]
         with torch.inference_mode():
@@ -324,13 +325,14 @@ def gain_of(
     before: DevExamples,
     progress: Progress = SILENT,
 ) -> Gain | None:
-    """Return the gain of one model over another on a dev set, with its 95% interval.
+    """Return the gain of one model over another on a dev set, with a 95% interval.
 
-    The interval is that of a paired bootstrap over the pairs of each task, or over the queries.
+    ``after`` and ``before`` are the values of the examples by the two models. The interval comes
+    from a paired bootstrap over the pairs of each task, or over the queries. The result is None
 
-    The result is None if the values of the examples are not known for both models, or if most
-    resamples of the pairs have no correlation, of which the user is warned. It is also None for
-    transfer tasks and masked texts, which have no interval.
+    - if the values are not known for both models;
+    - if most resamples of the pairs have no correlation, and the user is warned;
+    - for transfer tasks and masked texts.
     """
     if not after or after.keys() != before.keys():
         return None
@@ -353,8 +355,8 @@ def gain_of(
 def given_tables(config: TrainConfig, progress: Progress) -> tuple[Given, Given]:
     """Return the user's options for tables of training rows, and for tables of scored pairs."""
     row_roles = (*POSITIONAL, "text", "label")
-    # Columns that are given without roles get the roles in this order: first those that the
-    # objective reads.
+    # Columns that are given without roles get the roles in order, so the roles that the objective
+    # reads come first.
     roles = (*row_roles, *SCORED_PAIR)
     if find_objective(config.objective).reads is DataKind.SCORED:
         roles = (*SCORED_PAIR, *row_roles)
@@ -398,8 +400,8 @@ def build_dev_set(
         if pairs is None:
             return None, facts
         facts[DEV_PAIRS] = {str(config.dev_file): digest_of_pairs(pairs.pairs)}
-        # Results record the digests of tasks. A digest depends on pairs and scores alone, so the
-        # task can have any name and split here.
+        # Results record the digests of tasks, so make a task of the pairs. The digest depends on
+        # pairs and scores alone: the task can have any name and split.
         facts[DEV_DATA] = {
             str(config.dev_file): StsTask("STSBenchmark", "dev", {"dev": pairs}).digest
         }
@@ -428,7 +430,7 @@ def _build_held_out(
 ) -> tuple[DevSet | None, DevFacts]:
     """Return the dev set of held-out rows, and the facts about it.
 
-    The dev set is None for a masked LM: ``build_parts`` makes it once there is an objective.
+    For a masked LM, the dev set is None: ``build_parts`` makes it once there is an objective.
     """
     facts = DevFacts(dev_split=config.dev_split, n_dev_rows=len(rows))
     progress.info(
@@ -473,9 +475,9 @@ def _build_retrieval(
     corpus = read_texts(files["corpus"])
     tell_blank(corpus, progress)
 
-    # Order the texts by falling id, the order in which trec_eval ranks texts of equal cosine. Blank
-    # texts come last, so that the others keep their row numbers when they alone are searched. A
-    # blank text that is relevant counts as not found.
+    # Order the texts by falling id: this is how trec_eval ranks texts of equal cosine. Blank texts
+    # come last: they are not searched, and the rows of the others must stay as they are. A blank
+    # text that is relevant counts as not found.
     ids, texts = corpus.ids, corpus.sentences
     corpus = corpus.select(
         sorted(
@@ -501,8 +503,8 @@ def _build_retrieval(
 def _build_sts(
     config: TrainConfig, data_dir: str, pairs: StsSubset | None, progress: Progress
 ) -> tuple[DevSet, DevFacts]:
-    # By default these are the tasks with dev data. If the user chooses a task without them, it is
-    # scored on its test data, with a warning.
+    # By default, the tasks with dev data are scored. If the user chooses another task, the test
+    # data of this task are scored, with a warning.
     default = tuple(name for name in STS_TASKS if has_split(name, "dev"))
     names = _tasks(config, known=STS_TASKS, default=default)
     splits: dict[str, Split] = {}
@@ -579,7 +581,7 @@ def _tasks(config: TrainConfig, *, known: Sequence[str], default: Sequence[str])
 
 
 def _hint_on_missing(complete: Collection[str], *, all_tasks: Collection[str]) -> str:
-    """Return a hint on missing files; it lists the complete tasks if these are only some of all."""
+    """Return a hint on missing files; it lists the complete tasks, if some but not all are."""
     if 0 < len(complete) < len(all_tasks):
         return f"{senteval.CHECK_HINT}, or use --dev-tasks {','.join(complete)}"
     return senteval.CHECK_HINT

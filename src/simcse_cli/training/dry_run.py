@@ -13,7 +13,7 @@ from simcse_cli.training.loop import Trainer
 
 MEASURED_STEPS = 2
 ENOUGH_S = 5.0
-"""After this many seconds no further step is measured; slow steps are thus measured only once."""
+"""After this many seconds, no further step is measured: a slow step is measured only once."""
 
 
 def effective_settings(trainer: Trainer) -> TrainConfig:
@@ -34,7 +34,10 @@ def effective_settings(trainer: Trainer) -> TrainConfig:
 
 @dataclass(frozen=True)
 class Forecast:
-    """The first batch of a run, and what the run will cost; the disk is that of one run."""
+    """The first batch of a run, and what one run will cost.
+
+    With several seeds, ``n_seeds`` such runs are forecast.
+    """
 
     n_examples: int
     n_rows: int
@@ -52,7 +55,7 @@ class Forecast:
 
     @property
     def run_s(self) -> float:
-        """The seconds of the steps and of the evaluations, the first and last included."""
+        """The seconds of the steps, and of the dev evaluations from the first to the last."""
         return self.step_s * self.n_steps + self.evaluation_s * self.n_evaluations
 
     def text(self) -> str:
@@ -127,8 +130,8 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
         step = 0
         while step < MEASURED_STEPS and seconds < ENOUGH_S:
             step += 1
-            # Stay in the first epoch, whose examples are made already. Stay in the run as well,
-            # which may be shorter than an epoch: a step beyond its end has no learning rate.
+            # Stay in the first epoch: its examples are made already. Stay in the run, too, which
+            # may be shorter than an epoch: a step beyond the end has no learning rate.
             batch = trainer.batches.make(step % trainer.batches.steps_per_epoch)
             trainer.train_step(step % trainer.total_steps, batch)
             task.advance()
@@ -137,7 +140,7 @@ def _measure_steps(trainer: Trainer, batch: Batch) -> tuple[float, float]:
 
 
 def _disk_bytes(trainer: Trainer) -> int:
-    """Return the size of the model and of as many resume states as are kept."""
+    """Return the bytes of the saved model and of the resume states that are kept."""
     config = trainer.config
     weights = list(trainer.objective.parameters())
     weight_bytes = sum(weight.nbytes for weight in weights)
@@ -146,4 +149,5 @@ def _disk_bytes(trainer: Trainer) -> int:
     n_states = 1 + math.ceil(trainer.total_steps / (config.save_every or config.eval_every))
     if config.keep_checkpoints:
         n_states = min(n_states, config.keep_checkpoints)
-    return weight_bytes * (1 + n_states) + 2 * trained_bytes  # 2: the newest state's moments
+    # Only the newest state has moments, two for each trained weight.
+    return weight_bytes * (1 + n_states) + 2 * trained_bytes

@@ -26,10 +26,10 @@ from simcse_cli.settings.recipes import dump_config, without_settings
 
 POLL_S = 0.1
 GRACE_S = 10.0
-"""Seconds that a process gets to report an error by itself.
+"""Seconds that a process gets to report an error by itself, after another one has ended.
 
-If another process has ended because of wrong flags, process 0 gets this time, because only its
-messages are shown. So does a process whose failure has cost others their contact.
+If wrong flags have ended the other one, process 0 gets this time, because only its messages are
+shown. If the other one has lost contact with a process that failed, that process gets this time.
 """
 USAGE_ERROR = 2  # exit code of wrong flags, which all processes report alike
 LOST_CONTACT = 75  # exit code of a launched process that ends because another one has ended
@@ -77,9 +77,12 @@ def launch(
 ) -> None:
     """Run the command line ``arguments`` in several processes until all are done or one fails.
 
-    If one of the processes fails or this one ends, all of them end. The messages of the first
-    process are shown as they come; those of the others only if one of them fails and the first does
-    not report it. The processes share the locks of this one until the last of them has ended.
+    If one of the processes fails or this one ends, all of them end. The first process shows its
+    messages as they come. The messages of the others are shown only if one of them fails and the
+    first does not report this. The processes share the locks of this one until the last has ended.
+
+    After a stop on request, and after an error that a process has reported, raise ``Stopped``. If a
+    process was killed, or if all say only that they lost contact, raise TrainingError.
     """
     with tempfile.TemporaryFile() as other_messages:
         workers = _start(n_processes, arguments, environment, other_messages)
@@ -88,12 +91,13 @@ def launch(
             for worker in workers:
                 ask_to_stop(worker, signum)
 
-        # Every process reports wrong flags, but only the first one's report shows: let it finish.
         failed = None
         try:
             with stop_on_signal(forward) as asked:
                 failed = first_failure(workers)
                 if failed is not None and failed.returncode == USAGE_ERROR:
+                    # Every process reports wrong flags, but only the report of the first is shown:
+                    # let it finish.
                     with suppress(subprocess.TimeoutExpired):
                         workers[0].wait(GRACE_S)
         except KeyboardInterrupt:
@@ -131,7 +135,7 @@ def _start(
     n_processes: int, arguments: Sequence[str], environment: Mapping[str, str], others: IO[bytes]
 ) -> "list[subprocess.Popen[bytes]]":
     """Start the processes; the messages of all but the first go to the file ``others``."""
-    # The environment may set its own number of threads, but none of the variables after it.
+    # ``environment`` may replace the number of threads, but no variable that is listed after it.
     shared = {
         "OMP_NUM_THREADS": str(max(1, usable_cores() // n_processes)),
         **environment,
@@ -197,15 +201,16 @@ def free_port() -> int:
 def first_failure(workers: "Sequence[subprocess.Popen[bytes]]") -> "subprocess.Popen[bytes] | None":
     """Wait until all processes are done or one has failed; return the first failed one, or None.
 
-    A process that has only lost contact with another one does not count at first: the other gets
-    ``GRACE_S`` seconds to report its own failure.
+    A process that has failed because it lost contact with another one counts only after ``GRACE_S``
+    seconds: the other one has this time to report its own failure.
     """
     deadline = math.inf
     while True:
         codes = [worker.poll() for worker in workers]
+        are_done = None not in codes
         failed = [worker for worker, code in zip(workers, codes, strict=True) if code]
         causes = [worker for worker in failed if worker.returncode != LOST_CONTACT]
-        if causes or None not in codes or time.monotonic() > deadline:
+        if causes or are_done or time.monotonic() > deadline:
             return next(iter(causes or failed), None)
         if failed:
             deadline = min(deadline, time.monotonic() + GRACE_S)

@@ -82,8 +82,8 @@ def build_accelerator(config: TrainConfig) -> Accelerator:
 class RunningStep:
     """An optimizer step that the device may still be computing.
 
-    ``numbers`` holds the values of the terms of the loss, then those of the metrics, then the norm
-    of the gradient. ``terms`` and ``metrics`` hold the names of these terms and metrics.
+    ``terms`` and ``metrics`` are the names of the terms of the loss and of the metrics. ``numbers``
+    holds their values in the same order, and the norm of the gradient as the last number.
     """
 
     step: int
@@ -152,9 +152,9 @@ class Trainer:
         self.running_since = 0.0
 
     def run(self) -> RunRecord:
-        """Train until the end or an interruption, complete the run folder, and return the record.
+        """Train until the end, complete the run folder, and return the record.
 
-        The record is saved as ``run.json``. After an interruption no model card is written.
+        The record is saved as ``run.json``. If the run is interrupted, nothing else is completed.
         """
         status = self.train()
         # Wait for all processes. Accelerate's own wait would use GPUs even with --device cpu.
@@ -284,10 +284,10 @@ class Trainer:
         self.save_state()
 
     def compile_kernels(self, steps: range) -> None:
-        """Run the encoder forward and backward once if that compiles kernels.
+        """Run the encoder forward and backward once, if its kernels have to be compiled.
 
-        No optimizer step then includes the compilation. The weights stay the same. The encoder's
-        note for the user is ``KERNELS_COMPILE`` if this is needed; another note is only shown.
+        The weights stay the same, and no optimizer step includes the compilation. The encoder has a
+        note for the user: ``KERNELS_COMPILE`` if this is needed; any other note is only shown.
         """
         if not steps:
             return
@@ -354,9 +354,12 @@ class Trainer:
         )
 
     def finish_steps(self) -> StepResult:
-        """Wait for the queued steps, check that they are finite, and return their results."""
-        # One exchange averages all queued steps, without the norm (last column), which is equal on
-        # all processes.
+        """Wait for the queued steps, check that they are finite, and return one result for all.
+
+        Counts and seconds are sums over the queued steps; all else is that of the last step.
+        """
+        # One exchange averages all queued steps. The norm, the last column, is equal on all
+        # processes already.
         steps = self.running
         self.running = []
         numbers = torch.stack([queued.numbers for queued in steps])
@@ -370,7 +373,7 @@ class Trainer:
             metrics = dict(zip(step.metrics, values[n_terms:], strict=True))
             self._require_finite_step(step, losses, norm)
 
-        # Losses, norm and rate are those of the last step; counts and time cover all queued steps.
+        # After the loop, ``step``, ``losses``, ``metrics`` and ``norm`` are those of the last step.
         return StepResult(
             loss=sum(losses.values()),
             losses=losses,
@@ -387,7 +390,8 @@ class Trainer:
     ) -> None:
         """Raise TrainingError if the loss or the gradient of a step is NaN or infinite.
 
-        With fp16 the gradient may be so in some steps, but not in ``MOST_SKIPPED`` steps in a row.
+        With fp16, some steps may have such a gradient. ``n_skipped`` counts them while they come in
+        a row; ``MOST_SKIPPED`` of them are an error.
         """
         loss = sum(losses.values())
         number = step.step + 1
@@ -411,9 +415,9 @@ class Trainer:
         is_own = not objective.__module__.startswith("simcse_cli.")  # the user's own code
         if number == 1 and is_own:
             return f"correct {objective.name}: no weight has changed before step 1"
-        # A resumed run would come to the same step, and may not change these settings. The rate
-        # has no effect before the first update.
-        ways = [] if number == 1 else ["a lower --lr"]
+        # To resume would lead to the same step, since a resumed run keeps these settings. So all
+        # of the ways start another run.
+        ways = [] if number == 1 else ["a lower --lr"]  # step 1 comes before any update
         if hasattr(self.objective.options, "temperature"):
             ways.append("a higher --temperature")
         if resolve_precision(self.config.precision, self.accelerator.device) is not Precision.FP32:
@@ -427,16 +431,16 @@ class Trainer:
 
         With ``--micro-batch-size`` this is done in chunks, by cached gradients.
         """
-        n_rows = self.config.micro_batch_size
+        chunk_size = self.config.micro_batch_size
         # A batch of one chunk needs no cache. Several processes always use the cache, because all
         # must take the same path and their batches may differ in size.
-        if n_rows is None or (self.n_processes == 1 and len(batch.rows) <= n_rows):
+        if chunk_size is None or (self.n_processes == 1 and len(batch.rows) <= chunk_size):
             losses, metrics = self.module(batch)
             self.accelerator.backward(sum(losses.values()))
             return losses, metrics
 
-        # ``cached_backward`` calls ``loss`` once and returns only the sum of the terms, so keep the
-        # terms here.
+        # ``cached_backward`` calls ``loss`` once and returns only the sum of the terms, so ``loss``
+        # keeps the terms here.
         kept_losses: list[Losses] = []
 
         def encode(chunk: Batch) -> Representations:
@@ -450,7 +454,7 @@ class Trainer:
             return torch.stack(list(terms.values())).sum()
 
         cached_backward(
-            batch.chunks(n_rows),
+            batch.chunks(chunk_size),
             encode,
             loss,
             device=self.accelerator.device,
@@ -484,8 +488,8 @@ class Trainer:
         started = time.perf_counter()
         self.require_finite()
         encoder = ReadyEncoder(self.objective.eval_encoder())
-        # The processes share the work. The dev set itself sees to vectors that are not finite: they
-        # make the score undefined.
+        # The processes share the work. Vectors that are not finite are no error here: the dev set
+        # leaves the score undefined.
         encode = partial(encoder.encode, check_finite=False, shared=True)
         score = self.dev_set.score(encode)
         self.position.eval_seconds += time.perf_counter() - started
@@ -579,7 +583,7 @@ class Trainer:
             self.states.save(self.position)
 
     def record(self, status: str) -> RunRecord:
-        """Return the record of the run in its present position."""
+        """Return the record of the run in its present position, with its time until now."""
         config = self.config
         position = self.position
         device = self.accelerator.device

@@ -80,8 +80,7 @@ def lr_factor(schedule: Schedule, step: int, total_steps: int, warmup: float) ->
         return step / warmup_steps
     if schedule is Schedule.CONSTANT:
         return 1.0
-    # Take the factor of the last listed step that is reached.
-    if schedule is Schedule.TENSION:
+    if schedule is Schedule.TENSION:  # the factor of the last listed step that is reached
         return next(factor for start, factor in reversed(TENSION_STEPS) if step >= start)
     return (total_steps - step) / (total_steps - warmup_steps)
 
@@ -94,8 +93,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], max_norm: float) -> Tenso
     """
     parameters = list(parameters)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    # On a GPU always multiply: comparing the norm first would wait for the GPU.
-    # ``not ... <=`` holds for a norm of NaN as well.
+    # On a GPU, always multiply by the factor: to compare the norm first would wait for the GPU.
+    # ``not ... <=`` is true for a norm of NaN, too.
     if max_norm > 0 and (norm.device.type != "cpu" or not norm + 1e-6 <= max_norm):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm

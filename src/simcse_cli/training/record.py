@@ -55,7 +55,11 @@ def _now() -> str:
 
 @dataclass
 class Session:
-    """One call of the program that works on a run, with the time and memory of earlier calls."""
+    """One call of the program that works on a run.
+
+    ``started`` tells when the first call on the run began, ``peak_memory_bytes`` is the highest
+    peak of all calls so far, and ``earlier_seconds`` is the time of the earlier calls.
+    """
 
     started: str = field(default_factory=_now)
     peak_memory_bytes: int = 0
@@ -70,7 +74,7 @@ class Session:
 
 
 def earlier_session(run_dir: Path) -> Session:
-    """Return a session that continues the start, time and memory peak of a run's record."""
+    """Return a session that goes on from the start, time and memory peak in a run's record."""
     if not is_run(run_dir):
         return Session()
     record = read_run_record(run_dir)
@@ -165,14 +169,14 @@ def require_same_data(run_dir: Path, data: Mapping[str, Any]) -> None:
 def require_same_files(run_dir: Path, record: RunRecord) -> None:
     """Raise DataError if a file that a complete run has read has changed since.
 
-    Files that are not there any more are not compared, and neither are models and data sets of the
-    Hub.
+    Only files that are still there are compared. Models and data sets of the Hub are not.
     """
     for files, recorded in _files_of(record):
         if not all(map(Path.is_file, files)):
             continue
         digests = [_sha256(file, _state_of(file)) for file in files]
-        # Several files are recorded by the digest of their digests, and so may be a single one.
+        # The record has the digest of one file, or the digest of the digests of several. A single
+        # file may be recorded in either way.
         if recorded not in (digests[0], digest(" ".join(digests))):
             raise DataError(
                 f"{', '.join(map(str, files))} has changed since the run in {run_dir} was trained",
@@ -186,7 +190,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
     All training files are one list, which comes first; each other file is a list of its own.
     """
     given = record.config.get("train_file") or ()
-    sources = [given] if isinstance(given, str) else given  # one file is recorded as a text
+    sources = [given] if isinstance(given, str) else given  # a single file may be a text
     others = _digests_by_name(record.data)
     trained_on = others.pop(str(record.data.get("train_file")), None)
     if sources and trained_on is not None:
@@ -203,7 +207,7 @@ def _files_of(record: RunRecord) -> Iterator[tuple[list[Path], str]]:
 
 @cache
 def _sha256(file: Path, _state: tuple[int, ...]) -> str:
-    """Return the SHA-256 of a file; a command computes it again only if ``_state`` has changed."""
+    """Return the SHA-256 of a file; it is computed again only if ``_state`` has changed."""
     return sha256_file(file)
 
 
@@ -213,10 +217,11 @@ def _state_of(file: Path) -> tuple[int, ...]:
 
 
 def _digests_by_name(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digests that ``data`` records of files, code, teachers and models, by name."""
     digests = {data.get(f"{kind}_file"): data.get(f"{kind}_sha256") for kind in ("train", "dev")}
     for kind in ("dev_files", "code_files", "teachers", "models"):
         digests |= dict(data.get(kind, {}))
-    return {str(name): digest for name, digest in digests.items() if digest is not None}
+    return {str(name): recorded for name, recorded in digests.items() if recorded is not None}
 
 
 def run_report(record: RunRecord, run_dir: Path) -> Report:

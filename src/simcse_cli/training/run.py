@@ -48,7 +48,7 @@ MODES = {"unsup": ObjectiveName.SIMCSE_UNSUP, "sup": ObjectiveName.SIMCSE_SUP}
 
 @contextmanager
 def in_contact_or_silent() -> Iterator[None]:
-    """Report that another process has ended, unless the launcher of this process reports it."""
+    """If another process has ended, report it, unless the launcher of this process does so."""
     try:
         with processes.in_contact():
             yield
@@ -139,10 +139,11 @@ def train(flags: Settings, options: RunOptions, progress: Progress) -> Outcome |
     request = _Request(settings, options, progress, n_started)
     if options.resume and not processes.is_launched():
         _require_resumable(request)
-    # An error about a setting tells which recipe or variable gave it, unless a flag or a sweep did.
-    # A launched process cannot tell, because its launcher wrote its recipe.
+    # A launched process cannot tell where a setting comes from: its launcher wrote its recipe.
     if processes.is_launched():
         return _carry_out(request, seeds)
+    # An error about a setting names the recipe or variable that gave it, unless a flag or a sweep
+    # gave it.
     of_sweep: Settings = {}  # only the names are needed
     if options.sweep is not None:
         plan = read_plan(options.sweep)
@@ -179,9 +180,8 @@ def _carry_out(request: _Request, seeds: Sequence[int]) -> Outcome | str | None:
     if record.status == "interrupted":
         raise stopped_in(run_dir, processes.process_count())
 
-    # If a launcher started this process, the launcher shows the result.
     if processes.is_launched():
-        return None
+        return None  # the launcher shows the result
     kind = "model" if record.best_score is None else "best model"
     place = f"{kind}: {run_dir / 'model'}"
     if record == earlier:
@@ -218,10 +218,10 @@ def _require_resumable(request: _Request) -> None:
     target = runs_folder(options) if request.is_many else options.output
     if target is None:
         raise UsageError("name the run to continue with -o", option="--resume")
-    # If a kill came before the folder was made, a command that names the data starts the run anew,
-    # and so does a sweep.
-    may_start = "train_file" in request.flags or options.config is not None
-    if may_start or options.sweep is not None:
+    # If a kill came before the folder was made, a command that names the data starts the run anew.
+    # The file of a sweep may name the data.
+    names_data = "train_file" in request.flags or options.config is not None
+    if names_data or options.sweep is not None:
         return
     # Several runs need only their folder; a single run needs its record.
     if not (request.is_many and target.is_dir()):
@@ -413,7 +413,7 @@ def _open_folder(config: TrainConfig, run_dir: Path, *, keep: bool, force: bool)
 def sole_training(folder: Path) -> AbstractContextManager[None]:
     """Return a context that holds the lock of a run folder.
 
-    In a process of a run whose launcher or first process holds the lock, it does nothing.
+    In a process whose launcher or first process holds the lock, the context does nothing.
     """
     if processes.is_launched() or processes.process_rank() > 0:
         return nullcontext()
@@ -446,8 +446,8 @@ def settings_of_options(options: RunOptions, flags: Settings) -> Settings:
 def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) -> TrainConfig:
     """Return the settings of a run from the flags and the recipe.
 
-    The run that is resumed in the folder ``resumed`` keeps its recorded settings, except its
-    length.
+    A run that is resumed, in the folder ``resumed``, keeps its recorded settings; only its length
+    may be changed. Raise ConfigError for other changes.
     """
     # A new run, or a process started by a launcher, takes its settings from recipe and flags.
     if resumed is None or processes.is_launched():
@@ -495,7 +495,7 @@ def resolve_settings(flags: Settings, recipe: str | None, resumed: Path | None) 
 
 
 def _as_given(name: str, value: object, typed: Settings) -> str:
-    """Return a setting for a message: its flag if that was ``typed``, else its variable."""
+    """Return a setting for a message: its flag if it was ``typed``, else its variable."""
     if name in typed:
         return f"{flag(TrainConfig, name)} {value}"
     return f"{recipes.given_variables()[name]}={value}"
@@ -541,7 +541,7 @@ def ready_settings(
 ) -> TrainConfig:
     """Return the settings with the model's defaults, and the demo corpus if no file is given.
 
-    ``resumed`` is the folder of a run to resume.
+    ``resumed`` is the folder of a run to resume; it may have no run yet.
     """
     if resumed is not None and not (resumed / "config.yaml").exists():
         resumed = None

@@ -95,9 +95,9 @@ class ManyRuns:
         folder.mkdir(parents=True, exist_ok=True)
 
     def runs_of(self, config: TrainConfig, below: str = "") -> Iterator[tuple[TrainConfig, Path]]:
-        """Yield the settings and the folder of the run of each seed.
+        """Yield, for each seed, the settings of its run and the folder of its run.
 
-        Several runs go into folders ``seed-S`` of the folder ``below``; a single one uses ``below``
+        Several runs go into folders ``seed-S`` of the folder ``below``; a single run uses ``below``
         itself.
         """
         seeds = self.seeds or (config.seed,)
@@ -129,9 +129,10 @@ def _is_ours(entry: Path) -> bool:
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
     """Train a run and return its record; if the folder has the finished run, return that record.
 
-    If the run is trained now, only the first process returns its record; the others return None.
-    The resume state of a finished run is removed unless several are to be kept. An interrupted run
-    raises ``Stopped``, on all processes.
+    A finished run is refused if a file that was read for it has changed since. If the run is
+    trained now, only the first process returns the record, and the others return None. An
+    interrupted run raises ``Stopped``, on all processes. If one resume state is to be kept, the
+    default, it is removed once the run is finished.
     """
     record = earlier_record(config, run_dir)
     if record is not None and record.status in DONE:
@@ -148,7 +149,10 @@ def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunReco
 
 
 def earlier_record(config: TrainConfig, run_dir: Path) -> RunRecord | None:
-    """Return the record of the run in a folder, if any; raise OutputError for other settings."""
+    """Return the record of the run in a folder, or None if there is no run.
+
+    Raise OutputError if the run has other settings than ``config``.
+    """
     if not is_run(run_dir):
         return None
     record = read_run_record(run_dir)

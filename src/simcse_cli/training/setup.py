@@ -85,8 +85,8 @@ class TrainingParts:
 def pooler_and_head(config: TrainConfig, record: ModelRecord) -> tuple[Pooler, HeadUse]:
     """Return the pooler and the use of a head, from the settings or else from the model's record.
 
-    If neither names a pooler it is SimCSE's ``cls``. By default a head is for training only, unless
-    the record has this pooler with a kept head.
+    If neither names a pooler, it is SimCSE's ``cls``. By default, a head is for training only; but
+    if the record has a kept head with this pooler, the head is kept.
     """
     pooler = config.pooler or record.pooler or Pooler.CLS
     head = HeadUse.TRAIN_ONLY
@@ -103,12 +103,15 @@ def with_model_defaults(config: TrainConfig, progress: Progress) -> TrainConfig:
 def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     """Return the encoder to train, in float32, and report it in one line.
 
-    A model that records the pooler of this run keeps its head, and its normalisation if training
-    compares by cosine. A checkpoint of the original SimCSE code keeps its ``mlp`` head. Any other
-    model gets a new head, drawn from the seed, if the pooler trains one, as ``cls`` does. With
-    ``--head none``, no model has a head.
+    With ``--head none``, it has no head. Otherwise, its head is the first of these that there is:
 
-    Source: Gao et al. 2021, section 6.3: the head is one linear layer and tanh over [CLS].
+    - the kept head of a model that records the pooler of this run;
+    - the ``mlp`` head of a checkpoint of the original SimCSE code;
+    - a new head, drawn from the seed, if the pooler trains one, as ``cls`` does. It is one linear
+      layer and tanh over [CLS] (Gao et al. 2021, section 6.3).
+
+    A model that normalises its vectors goes on to do so if it records the pooler of this run and
+    training compares by cosine.
     """
     # Find out whether the model has a head, by its record or by the layout of the original code.
     model = find_model(config.pinned_model)
@@ -118,7 +121,7 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
     has_kept_head = is_recorded and record.head_use is HeadUse.KEPT
     has_mlp = POOLERS[pooler].has_head and record.pooler is None and has_original_head(model)
     has_own_head = (has_kept_head or has_mlp) and head_use is not HeadUse.NONE
-    # A model without a head is loaded without one; a fresh head is set below, with its pooler.
+    # Only a model with its own head is loaded with a head.
     encoder = load_encoder(
         model,
         pooler=pooler if has_own_head else without_head(pooler),
@@ -128,14 +131,13 @@ def build_encoder(config: TrainConfig, progress: Progress) -> SentenceEncoder:
         dropout=0.0 if config.dropout_mode is DropoutMode.NONE else config.dropout,
         progress=progress,
     )
-    # Normalisation is kept only with the recorded pooler, and if training compares by cosine.
     may_normalize = is_recorded and config.similarity is choices.Similarity.COSINE
     comparison: dict[str, Any] = {
         "normalize": encoder.record.normalize and may_normalize,
         "similarity": config.similarity,
     }
 
-    # Seed the draw of a fresh head here, so that it does not depend on earlier draws.
+    # Seed the draw of a fresh head here, so that it does not depend on what was drawn before.
     torch.manual_seed(config.seed)
     if has_own_head:
         encoder.change(head=encoder.head, head_use=head_use, **comparison)
@@ -164,7 +166,10 @@ def _about(encoder: SentenceEncoder, record: ModelRecord, has_own_head: bool) ->
 
 
 def _first_template(config: TrainConfig) -> str | None:
-    """Return the first view's template, which the saved model keeps; None if missing or ``{}``."""
+    """Return the first view's template, which the saved model keeps; None if missing or ``{}``.
+
+    Raise ConfigError for several templates if the objective takes only one.
+    """
     templates = config.template or []
     accepted = settings_of(find_objective(config.objective).Options)
     if len(templates) > 1 and "template" not in accepted:
@@ -227,8 +232,8 @@ def build_augment(text: str | None, device: str = "auto") -> TextAugmenter | Tok
         return model_augmenter(options)
     method = choices.Augmentation(on_tokens[0].method)
     rate = on_tokens[0].rate or 0.0  # 0.0 is for mypy alone: both methods have a default rate
-    # A step on sub-words changes those that the encoder's tokenizer makes in training, so it names
-    # no other tokenizer, and it stands alone.
+    # A step on sub-words changes the rows that the encoder's tokenizer makes in training. So it
+    # names no other tokenizer, and stands alone.
     if len(steps) > 1 or steps[0].model is not None:
         verb = "moves" if method is choices.Augmentation.SHUFFLE else "repeats"
         raise ConfigError(
@@ -309,8 +314,8 @@ def check_settings(config: TrainConfig) -> None:
         require_extra(config.track, f"--track {config.track}")
 
 
-# The most examples that a file with a weight above 1 may give an epoch: to put an epoch in order
-# takes 40 bytes for each.
+# The most examples that a file with a weight above 1 may give an epoch: the order of an epoch takes
+# 40 bytes for each example.
 MOST_REPEATED = 100_000_000
 
 
@@ -354,7 +359,7 @@ def split_weight(text: str, place: str = "--train-file") -> tuple[str, float]:
 def read_data(config: TrainConfig, progress: Progress) -> Any:
     """Read the training data in the form that the objective needs, joining several files.
 
-    If every row is an example, no more rows of a Hub dataset are read than ``--max-steps`` needs.
+    Of a Hub dataset, only the rows that ``--max-steps`` needs are read, if every row is an example.
     """
     # A file can have a weight only if each example comes from one file.
     objective = find_objective(config.objective)
@@ -430,11 +435,11 @@ def _hold_out(
     A random share of the anchors (the first texts of the rows) is chosen, and all rows with a
     chosen anchor are held out. The choice does not depend on the seed of the run.
     """
-    # Held-out rows must be pairs of texts, except for a masked LM, which is scored on single texts.
-    # Rows with a label are refused: their texts may contradict each other.
-    n_needed = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
-    is_rows = isinstance(data, training_file.TrainingRows)
-    if not is_rows or len(data.columns) < n_needed or data.columns[-1] == "label":
+    # A masked LM is scored on single texts, any other model on pairs. Rows with a label are
+    # refused: their texts may contradict each other.
+    least_columns = 1 if issubclass(find_objective(config.objective), MaskedLm) else 2
+    has_rows = isinstance(data, training_file.TrainingRows)
+    if not has_rows or len(data.columns) < least_columns or data.columns[-1] == "label":
         raise ConfigError(
             f"--dev-split {share:g}: --objective {config.objective} reads no pairs here",
             hint="give --dev-file with scored pairs, or --dev-suite retrieval with --corpus, "
@@ -461,9 +466,12 @@ def _hold_out(
 def _set_up_encoders(objective: Objective, config: TrainConfig, device: torch.device) -> None:
     """Apply the settings of attention, compilation and gradient checkpointing to the encoders.
 
-    Raise ConfigError for settings that have no effect on packed rows, or that the precision does
-    not allow. Settings that compute a layer twice are also refused on a device where the second
-    pass would draw other dropout masks.
+    Raise ConfigError for a setting
+
+    - that computes a layer twice, on a device whose random state cannot be saved: the second time
+      would have other dropout masks;
+    - that the precision does not allow;
+    - that has no effect, because the rows are packed.
     """
     for name in ("micro_batch_size", "gradient_checkpointing"):
         if getattr(config, name) and not has_rng_state(device):
@@ -504,8 +512,8 @@ def build_teachers(config: TrainConfig, data: Any, progress: Progress) -> Teache
     teachers = Teachers(
         weighted_names, data.rows, config.device, progress, texts_digest=data.digest
     )
-    # Warn of vectors of another file. Their record names one input, so the rows of several files
-    # cannot be compared to it.
+    # Warn of vectors of another file. The record of vectors names one input, so there is nothing to
+    # compare if there are several training files.
     sources = train_sources(config)
     if len(sources) == 1:
         teachers.tell_origin(sources[0][0], progress)
@@ -535,7 +543,8 @@ def build_parts(
         trained = {text for row in data.rows for text in row}
         texts = dict.fromkeys(text for row in held_out for text in row if text not in trained)
         dev_set = DevMasked.of_texts(objective, list(texts))
-    # Freeze parameters that no vector depends on: several processes would wait for their gradients.
+    # Freeze parameters that no vector depends on: they get no gradients, for which several
+    # processes would wait.
     for module in objective.modules():
         if process_count() > 1 and isinstance(module, SentenceEncoder):
             module.freeze_unread()
@@ -555,41 +564,31 @@ def build_parts(
             f"{process_count()} processes",
             hint="start fewer processes",
         )
-    has_hard_negatives = examples.are_rows and len(data.columns) > 2
-    is_scored = objective.reads is DataKind.SCORED
-    batch_is_one_row = config.batch_size * process_count() == 1
-    if batch_is_one_row and objective.needs_two_rows:
-        raise ConfigError(
-            f"--batch-size 1: --objective {config.objective} compares the rows of a batch here, "
-            "need at least 2",
-            hint="use a larger --batch-size",
-        )
-    if batch_is_one_row and objective.in_batch_negatives and not has_hard_negatives:
-        progress.warn(
-            "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is learnt"
-        )
-    elif batch_is_one_row and is_scored and not objective.learns_from_one_row:
-        progress.warn("--batch-size 1: the loss compares the scores of a batch, so it is 0")
+    if config.batch_size * process_count() == 1:
+        has_hard_negatives = examples.are_rows and len(data.columns) > 2
+        if objective.needs_two_rows:
+            raise ConfigError(
+                f"--batch-size 1: --objective {config.objective} compares the rows of a batch "
+                "here, need at least 2",
+                hint="use a larger --batch-size",
+            )
+        if objective.in_batch_negatives and not has_hard_negatives:
+            progress.warn(
+                "--batch-size 1: negatives come from the batch, so the loss is 0 and nothing is "
+                "learnt"
+            )
+        elif objective.reads is DataKind.SCORED and not objective.learns_from_one_row:
+            progress.warn("--batch-size 1: the loss compares the scores of a batch, so it is 0")
     for warning in objective.warnings:
         progress.warn(warning)
+    cut_counts = count_cut(objective, examples, progress)
 
-    # Collect what the run records of its data and code.
-    digests: dict[str, Any] = {
-        "train_file": ", ".join(config.train_file or ()),
-        "train_sha256": data.digest,
-        "n_examples": n_examples,
-        **_code_and_models(config, objective, teachers),
-    }
-    digests |= count_cut(objective, examples, progress)
+    # Make the batches. Batches without duplicates may have no place for some rows.
     resumed_batches = None if resumed is None else resumed.batches
     shared, kind = shared_texts(config, objective, examples, progress, resumed_batches)
-    digests["batches"] = kind.value
     least_rows = 1 if objective.learns_from_one_row else 2
     if resumed is not None:
         least_rows = resumed.least_rows
-    digests["least_rows"] = least_rows
-
-    # Make the batches, which leave out rows if these have no place in batches without duplicates.
     batches = BatchMaker(
         objective,
         data,
@@ -605,7 +604,6 @@ def build_parts(
         most_left_out=SHARED_SHARE if resumed is None else 1.0,
         teachers=teachers,
     )
-    digests["n_examples"] = batches.n_examples  # without the rows that have no place
     if n_without_place := n_examples - batches.n_examples:
         progress.info(
             f"{n_without_place:,} of {n_examples:,} rows have no place in an epoch: their texts "
@@ -617,7 +615,19 @@ def build_parts(
             f"each epoch leaves out {batches.n_left_out:,} of {batches.n_examples:,} {unit}: "
             f"its last batch needs at least {batches.least:,}"
         )
-    return TrainingParts(objective, batches, dev_set, digests | dev_facts)
+
+    # Collect what the run records of its data and code.
+    digests: dict[str, Any] = {
+        "train_file": ", ".join(config.train_file or ()),
+        "train_sha256": data.digest,
+        "n_examples": batches.n_examples,  # without the rows that have no place
+        **_code_and_models(config, objective, teachers),
+        **cut_counts,
+        "batches": kind.value,
+        "least_rows": least_rows,
+        **dev_facts,
+    }
+    return TrainingParts(objective, batches, dev_set, digests)
 
 
 def _code_and_models(
@@ -641,7 +651,7 @@ def _objective_of(config: TrainConfig, teachers: Teachers | None, progress: Prog
         "augment": build_augment(config.augment, config.device),
         "teacher": None if teachers is None else teachers.dim,  # objectives take the width alone
     }
-    if config.generator is not None:  # fetch it first, which may fail
+    if config.generator is not None:  # fetched first, because this may fail
         kind = "a masked language model, such as a run of `train --objective mlm`"
         with naming_option("--generator", config.generator, folder=kind):
             find_model(config.generator, progress)
@@ -665,7 +675,8 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     """Tell the user how many examples have a text that training cuts, and by which limit.
 
     If there are many examples, only an evenly spaced part of them is looked at. The result is for
-    the record: ``n_cut`` of ``n_looked_at`` examples have such a text. For documents, it is empty.
+    the record: of ``n_looked_at`` examples, ``n_cut`` have such a text. For documents, the result
+    is empty.
     """
     if objective.reads is DataKind.DOCUMENTS:
         return {}
@@ -676,12 +687,12 @@ def count_cut(objective: Objective, examples: Examples, progress: Progress) -> d
     n_cut = 0
     for first in range(0, len(looked_at), LOOKED_AT_ONCE):
         texts: list[str] = []
-        owners: list[int] = []  # the example that each text is of
-        for place in looked_at[first : first + LOOKED_AT_ONCE]:
-            example_texts = _texts_of(examples.items[place])
+        owners: list[int] = []  # for each text, the number of its example
+        for number in looked_at[first : first + LOOKED_AT_ONCE]:
+            example_texts = _texts_of(examples.items[number])
             texts += example_texts
-            owners += [place] * len(example_texts)
-        # Only texts whose cut ids reach the limit can be longer, so only these are read again.
+            owners += [number] * len(example_texts)
+        # A text can be longer only if its cut ids reach the limit; only such texts are read again.
         cut_ids = tokens.ids(texts, limit)
         longer = tokens.longer_than(limit, texts, cut_ids)
         n_cut += len({owners[position] for position in longer})
@@ -718,10 +729,16 @@ def shared_texts(
 ) -> tuple[SharedTexts | None, Batches]:
     """Return the texts that rows share, and the kind of batches to make.
 
-    The texts are None if the batches are simply shuffled. If the settings name no kind, a resumed
-    run keeps its kind, ``resumed_batches``, unless very few rows share texts.
+    The kind is the first of these that applies:
+
+    - shuffled, where other rows are no negatives; kinds that look at duplicates are refused there;
+    - the kind that the settings name;
+    - shuffled, if very few rows share texts;
+    - the kind of the resumed run, ``resumed_batches``;
+    - batches in which duplicates are masked.
+
+    For shuffled batches, the texts are None.
     """
-    # Duplicates matter only where other rows are negatives.
     if not (objective.in_batch_negatives and examples.are_rows):
         if config.batches in (Batches.NO_DUPLICATES, Batches.MASK_DUPLICATES):
             raise ConfigError(
@@ -745,8 +762,8 @@ def shared_texts(
         f"{shared.share:.1%} of the rows have a text of an earlier one: {effect} "
         "(--batches shuffled takes rows as they come)"
     )
-    # Equal rows can have no other negatives than hard ones, and no text of an anchor or a positive
-    # is taken for one.
+    # If all rows are equal, only hard negatives are left, and of these only texts that are neither
+    # the anchor nor the positive.
     numbers = shared.numbers
     rows_are_equal = bool((numbers == numbers[0]).all())
     hard_negatives = set(numbers[0, 2:].tolist()) - set(numbers[0, :2].tolist())

@@ -120,7 +120,7 @@ class States:
             older = [state for state in kept_states(self.folder) if state != target]
             n_dropped = 0
             if self.keep:
-                n_dropped = max(0, len(older) - self.keep + 1)  # 1: the state of this step
+                n_dropped = max(0, len(older) + 1 - self.keep)  # 1: the state of this step
             for state in older[:n_dropped]:
                 retired = temporary_beside(state)
                 os.replace(state, retired)
@@ -201,7 +201,8 @@ def _restore_optimizer(
 ) -> None:
     """Restore what the optimizer keeps for each parameter: tensors and numbers.
 
-    ``n_tensors`` is how many tensors were saved, if that is recorded.
+    ``n_tensors`` is how many tensors were saved, or None if this is not recorded. Raise ValueError
+    if tensors or numbers are missing, or do not fit the parameters.
     """
     # A key is ``optimizer.INDEX.NAME``, where the index numbers the parameters.
     restored: dict[int, dict[str, Any]] = {}

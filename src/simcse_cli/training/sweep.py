@@ -46,11 +46,11 @@ _OPTION = "options."
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The content of a sweep file: the common settings of all trials, and those that are swept.
+    """The content of a sweep file: the settings that all trials share, and the swept settings.
 
-    ``grid`` has a list of values for each swept setting; every combination is a trial. ``search``
-    has a range (``low``, ``high`` and perhaps ``log``) or ``choices`` for each swept setting;
-    ``n_trials`` trials are drawn from them.
+    There is either a grid or a search. ``grid`` has a list of values for each swept setting; every
+    combination is a trial. ``search`` has a range (``low``, ``high`` and perhaps ``log``) or
+    ``choices`` for each swept setting; ``n_trials`` trials are drawn.
     """
 
     settings: Settings = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _is_span(span: Any) -> bool:
     if not {"low", "high"} <= given <= {"low", "high", "log"}:
         return False
     low, high = span["low"], span["high"]
-    if {type(low), type(high)} - {int, float}:
+    if {type(low), type(high)} - {int, float}:  # ``isinstance`` would let True pass
         return False
     return low <= high and (low > 0 or not span.get("log"))
 
@@ -173,8 +173,8 @@ def search_trials(
 ) -> Iterator[Trial]:
     """Yield the trials that Optuna's tree-structured Parzen search proposes.
 
-    A trial depends on the seed and the earlier scores alone, so each must have its scores before
-    the next one is requested. A trial without a score counts as failed.
+    A trial depends on the seed and the scores of earlier trials alone. So the caller must give a
+    trial its scores before it asks for the next one. A trial without a score counts as failed.
     """
     import optuna
 
@@ -230,13 +230,13 @@ def run_sweep(
     """Run the proposed trials one by one; return them, and save them as ``sweep.json``.
 
     Each trial gets a subfolder named after its settings. A trial that diverges or runs out of
-    memory counts as failed, and the sweep goes on; in a group of processes, a trial that runs out
-    of memory ends the sweep. ``--resume`` skips a failed trial as long as its folder exists.
+    memory counts as failed, and the sweep goes on; but in a group of processes, a trial that runs
+    out of memory ends the sweep. ``--resume`` skips a failed trial as long as its folder exists.
     """
     trials: list[Trial] = []
-    # All processes use what the first one has read, because it rewrites the file with the failures.
+    # All processes use what the first one has read, because the first one rewrites the file.
     failed = exchange(earlier_failures(runs.folder))[0]
-    unreached = dict(failed)  # failed trials that are not proposed yet, which stay in the file
+    unreached = dict(failed)  # failed trials that are not proposed yet; they stay in the file
     for trial in proposed:
         config = make_config(trial.settings)
         progress.info(f"trial {len(trials) + 1}: {trial.name}")
@@ -276,8 +276,8 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
     try:
         records = runs.train(config, trial.name)
     except (TrainingError, Stopped, MemoryError, RuntimeError, OSError) as error:
-        # The sweep goes on after a failure that the settings of this trial may have caused. But it
-        # ends if one process of a group lacks memory: the others would wait for it for ever.
+        # The sweep goes on after a failure that the settings of this trial may have caused. But if
+        # one process of a group lacks memory, the sweep ends: the others would wait for ever.
         is_interrupted = isinstance(error, Stopped) and error.exit_code == INTERRUPTED
         lone_process_lacks_memory = is_out_of_memory(error) and process_count() == 1
         may_go_on = isinstance(error, TrainingError | Stopped) or lone_process_lacks_memory
@@ -286,7 +286,8 @@ def run_trial(trial: Trial, config: TrainConfig, runs: ManyRuns, progress: Progr
         trial.failure = "its processes failed" if isinstance(error, Stopped) else reason_of(error)
         progress.warn(f"{trial.name} failed: {trial.failure}; the sweep goes on")
         return
-    # Only the first process has all records, but the search of every process needs the scores.
+    # Only the first process has all records. It sends the scores to the others, because every
+    # process runs the search.
     known = [record for record in records if record is not None]
     if known:
         trial.measure = known[0].chosen_by
@@ -309,9 +310,10 @@ def earlier_failures(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def score_quantiles(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the best score, the upper quartile and the median over trials; empty without scores.
+    """Return the best score, the upper quartile and the median over trials, by name.
 
-    Quantiles between two scores are interpolated. Source: Farina and Pappadopulo 2023, Table 1.
+    Quantiles between two scores are interpolated. Without scores, the result is empty. Source:
+    Farina and Pappadopulo 2023, Table 1.
     """
     scores = [trial.score for trial in trials if trial.score is not None]
     if not scores:
@@ -346,12 +348,15 @@ def train_sweep(
             )
         return config
 
-    # Run the trials. Settings are checked first, because opening the folder may empty it.
+    # Check the settings first, because to open the folder may empty it. With a search, the grid is
+    # empty: its only trial has the common settings alone.
     if plan.search:
         require_extra("optuna", "a sweep with `search`")
     base = trial_config({})
-    for trial in grid_trials(plan.grid):  # with a search: one trial, of the common settings alone
+    for trial in grid_trials(plan.grid):
         check_settings(trial_config(trial.settings))
+
+    # Run the trials.
     runs.open()
     proposed = grid_trials(plan.grid)
     if plan.search:
@@ -409,9 +414,10 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 
     # What the table does not say.
     best = by_score[0]
-    notes = [f"best: {folder / best.name}"]
     if set(best.best_steps) == {0}:
         notes = [f"no run beat the untrained model, whose dev score is {percent(best.score)}"]
+    else:
+        notes = [f"best: {folder / best.name}"]
     for trial in trials:
         if trial.failure is not None:
             notes.append(f"failed: {trial.name} ({trial.failure})")
@@ -425,9 +431,9 @@ def sweep_report(name: str, trials: Sequence[Trial], swept: Sequence[str], folde
 def merge_settings(flags: Settings, swept: Settings) -> Settings:
     """Return the settings of flags and sweep; raise ConfigError if both give the same setting.
 
-    Options of the objective may come from both; for an option that both give, the sweep counts.
+    Options of the objective may come from both; if both give the same option, the sweep counts.
     """
-    # Only the command line may name code that is run, so it must repeat the code of a sweep.
+    # Code is run only if the command line names it, so the flags must repeat the code of a sweep.
     require_typed(swept, flags, "the sweep")
     for name in sorted((flags.keys() & swept.keys()) - {"options"}):
         if not names_code(swept[name]):

@@ -15,7 +15,7 @@ from simcse_cli.results.plots import (
 )
 
 SCORE_LABEL = "dev score x100"
-LOG_FROM = 20  # ratio of the largest to the smallest value from which the axis is logarithmic
+LOG_FROM = 20  # the axis is logarithmic if the largest value is this many times the smallest
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,11 @@ class SweepPoint:
 def draw_sweep(points: Sequence[SweepPoint], swept: Sequence[str]) -> Figure:
     """Return the figure of a sweep; scores are shown x100 and the best trial is marked.
 
-    One swept setting gives a line over its numbers, or points over its names, with the deviation
-    over seeds as error bars. A full grid of two settings gives a table of coloured cells. Otherwise
-    the trials are shown in the order of ``points``.
+    - One swept setting: a line over its numbers, or points over its names.
+    - A full grid of two settings: a table of coloured cells.
+    - Otherwise: the trials in the order of ``points``.
+
+    Unless it is a table, the figure has the deviations over seeds as error bars.
     """
     values = [sorted({point.value(name) for point in points}, key=_order) for name in swept]
     scores = {tuple(map(point.value, swept)): 100 * point.score for point in points}

@@ -85,15 +85,15 @@ class Teachers:
         This is no error, since two files may hold the same texts, one as a table for instance.
         """
         for teacher in self.teachers:
-            record = side_file(Path(teacher.name))
-            if teacher.vectors is None or not record.is_file():
+            path = side_file(Path(teacher.name))
+            if teacher.vectors is None or not path.is_file():
                 continue
-            side = read_json(record)
-            made_of = side.get("input_sha256") if isinstance(side, dict) else None
-            if made_of is None:
+            side = read_json(path)
+            input_digest = side.get("input_sha256") if isinstance(side, dict) else None
+            if input_digest is None:
                 continue
             digest = FileSet.find(source).digest  # None for a stream or a data set of the Hub
-            if digest not in (None, made_of):
+            if digest not in (None, input_digest):
                 progress.warn(
                     f"--teacher {teacher.name} was written from {side.get('input')}, and "
                     f"{source} is another file or has changed; vector i is taken for text i of "
@@ -101,9 +101,10 @@ class Teachers:
                 )
 
     def prepare(self, folder: Path, progress: Progress) -> None:
-        """Encode all texts by each model into files of the run, unless these files exist.
+        """Encode all texts by each model into a file of the run, unless the run has this file.
 
-        A record beside each file says which teacher and which texts its vectors are of.
+        A record beside the file holds the digests of the model and of the texts. If one of these
+        has changed, the file is written anew. Afterwards the models are dropped.
         """
         n_processes = process_count()
         group = ALONE
@@ -141,10 +142,10 @@ class Teachers:
 
         If the vectors are not made yet, as in a dry run, the result is zeros ``(N, C, 1)``.
         """
-        # With roots of the weights, dot products of joined vectors are weighted means of cosines.
-        total = sum(teacher.weight for teacher in self.teachers)
         # A teacher has a vector for each text; row i has the texts from i * n_columns on.
         text_numbers = (rows[:, None] * self.n_columns + np.arange(self.n_columns)).ravel()
+        # With roots of the weights, dot products of joined vectors are weighted means of cosines.
+        total = sum(teacher.weight for teacher in self.teachers)
         parts = []
         for teacher in self.teachers:
             if teacher.vectors is None:
@@ -157,8 +158,8 @@ class Teachers:
 def _write_record(
     name: str, made_of: Mapping[str, str], folder: Path, rows: Array, texts: Iterable[str]
 ) -> None:
-    """Write the record of a file of vectors into ``folder``, where the sink completes that file.
+    """Write the record of a file of vectors into the folder where the sink completes the file.
 
-    The sink also passes the vectors and texts, which the record does not need.
+    The sink also passes the vectors and texts; the record does not need them.
     """
     write_json(folder / name, made_of)

@@ -86,8 +86,8 @@ def _start_tensorboard(run: TrackedRun) -> Started:
     if run.last_step is None:
         from torch.utils.tensorboard.summary import hparams
 
-        # Accelerate would write the settings as a separate run, named by the clock, so write them
-        # here. Of the metrics, only the names are used.
+        # Write the settings here: Accelerate would write them as a separate run, named by the
+        # clock. Of the metrics, only the names are used.
         for summary in hparams(run.settings, {"dev_score": 0.0, "loss": 0.0}):  # type: ignore[no-untyped-call]
             tracker.writer.file_writer.add_summary(summary)
     return tracker, f"tensorboard --logdir {group_folder(run.folder) or run.folder}"
@@ -167,9 +167,9 @@ _START: dict[Tracker, Callable[[TrackedRun], Started]] = {
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the trackers' output off stdout.
+    """Keep the trackers' output off stdout, and switch the Hub off unless trackio needs it.
 
-    trackio would ask the Hub who the user is, so the Hub is switched off unless trackio needs it.
+    trackio would otherwise ask the Hub who the user is.
     """
     before = constants.HF_HUB_OFFLINE
     constants.HF_HUB_OFFLINE = before or not any(os.environ.get(name) for name in _REMOTE_TRACKIO)
@@ -183,7 +183,8 @@ def _quiet() -> Iterator[None]:
 class RunLog:
     """Writes ``metrics.jsonl`` of a run, and logs to its tracker if it has one.
 
-    When a run is resumed, lines after the step that it resumes from are removed first.
+    A new run starts with an empty file. A resumed run keeps the lines up to ``last_step``, the step
+    from which it continues.
     """
 
     def __init__(
