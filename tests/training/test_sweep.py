@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simcse_cli.comparison.compare import compare
+from simcse_cli.comparison.options import CompareOptions
 from simcse_cli.errors import ConfigError, DataError, OutputError, TrainingError
 from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SilentProgress
-from simcse_cli.results.runs import RunRecord
+from simcse_cli.results.runs import RunRecord, lock_run, read_run_record
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.seeds import ManyRuns, run_or_reuse, train_seeds
@@ -269,6 +271,58 @@ def test_force_removes_nothing_beside_files_of_others(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def forced(folder, training):
+    """Train two seeds anew in a folder, as ``train --seeds 1,2 --force`` does."""
+    with lock_run(folder):
+        train_seeds(TrainConfig(lr=2e-5), ManyRuns(folder, training, [1, 2], force=True))
+
+
+class Failing(FakeTraining):
+    """Fails with a mistake in the data of a seed."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.seed = seed
+
+    def __call__(self, config, run_dir):
+        if config.seed == self.seed:
+            raise DataError("row 7 has no text")
+        return super().__call__(config, run_dir)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_earlier_runs_come_back_if_no_new_one_has_begun(tmp_path, is_killed):
+    train_seeds(TrainConfig(), ManyRuns(tmp_path, FakeTraining(), [1, 2]))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
+    assert len(before) == 3
+    if is_killed:
+        ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True).open()
+        assert not (tmp_path / "seed-1").exists()
+        with lock_run(tmp_path):
+            pass
+    else:
+        with pytest.raises(DataError):
+            forced(tmp_path, Failing(seed=1))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == before
+    assert not (tmp_path / ".earlier").exists()
+
+
+def test_earlier_runs_are_gone_once_a_new_one_is_complete(tmp_path):
+    train_seeds(TrainConfig(), ManyRuns(tmp_path, FakeTraining(), [1, 2, 3]))
+    with pytest.raises(DataError):
+        forced(tmp_path, Failing(seed=2))
+    assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["seed-1"]
+    assert read_run_record(tmp_path / "seed-1").config["lr"] == 2e-5
+    assert not (tmp_path / ".earlier").exists()
+
+
+def test_runs_that_are_being_replaced_are_not_compared(tmp_path):
+    train_seeds(TrainConfig(), ManyRuns(tmp_path, FakeTraining(), [1, 2]))
+    ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True).open()
+    with pytest.raises(DataError, match=r"holds no run\.json"):
+        compare([str(tmp_path)], CompareOptions(), SilentProgress())
+
+
 def test_force_removes_what_early_kills_have_left(tmp_path):
     for name in (
         "seed-1/config.yaml",
@@ -280,7 +334,7 @@ def test_force_removes_what_early_kills_have_left(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "lr=3").mkdir()
     ManyRuns(tmp_path, FakeTraining(), [1, 2], force=True).open()
-    assert not list(tmp_path.iterdir())
+    assert [entry.name for entry in tmp_path.iterdir()] == [".earlier"]
 
 
 def test_one_seed_trains_in_the_folder_itself(tmp_path):

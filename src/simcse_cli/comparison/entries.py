@@ -289,8 +289,7 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
         return [run, *variants]
     records = chain(folder.glob(f"*/{runs.RUN_FILE}"), folder.glob(f"*/*/{runs.RUN_FILE}"))
     parents = (record.parent for record in records)
-    aside = (runs.EARLIER, runs.MOVED)  # a run that is being replaced
-    folders = sorted(parent for parent in parents if parent.name not in aside)
+    folders = sorted(run for run in parents if runs.ASIDE.isdisjoint(run.relative_to(folder).parts))
     if not folders:
         raise DataError(
             f"{folder} holds no {runs.RUN_FILE}, nor does a folder in it",

@@ -66,6 +66,8 @@ EARLIER = ".earlier"
 """The folder of the run that a new one replaces, see ``may_come_back``."""
 MOVED = ".moved"
 """The folder of a run while its files move to or from ``EARLIER``; see ``_put_back``."""
+ASIDE = frozenset((EARLIER, MOVED))
+"""The folders of a run, or of several, that are being replaced."""
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
@@ -372,7 +374,7 @@ def lock_run(path: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                _settle_earlier(path)
+                settle_earlier(path)
     finally:
         with suppress(OSError):  # a folder that is not empty stays
             path.rmdir()
@@ -397,38 +399,57 @@ def open_run_dir(path: Path, *, force: bool) -> None:
     With ``force``, set an earlier run aside in its folder ``EARLIER``; otherwise raise OutputError
     if the run folder is not empty.
     """
-    _settle_earlier(path)  # a killed training may have left an earlier run aside
+    settle_earlier(path)  # a killed training may have left an earlier run aside
     if not force:
         require_empty(path)
-    if earlier_run := _own_entries(path):
-        try:
-            (path / MOVED).mkdir()
-            for entry in earlier_run:
-                os.replace(entry, path / MOVED / entry.name)
-            os.replace(path / MOVED, path / EARLIER)
-        except OSError as error:
-            raise output_error(path, error) from error
+    set_aside(path, _own_entries(path))
+
+
+def set_aside(path: Path, entries: Sequence[Path]) -> None:
+    """Move the entries of an earlier run, or of several, into the folder ``EARLIER``."""
+    if not entries:
+        return
+    try:
+        (path / MOVED).mkdir()
+        for entry in entries:
+            os.replace(entry, path / MOVED / entry.name)
+        os.replace(path / MOVED, path / EARLIER)
+    except OSError as error:
+        raise output_error(path, error) from error
 
 
 def may_come_back(path: Path) -> bool:
-    """Tell whether a run folder keeps an earlier run, which its new run has not yet replaced.
+    """Tell whether a folder keeps an earlier run, or several, which nothing has replaced yet.
 
-    The earlier run is replaced once the new run has saved a state after a step.
+    They are replaced once a new run has saved a state after a step, or is complete.
     """
     if not (path / EARLIER).is_dir():
         return False
-    return not any(step_of(state) > 0 for state in kept_states(path / "checkpoint"))
+    return not any(map(_has_begun, [path, *_runs_below(path)]))
 
 
-def _settle_earlier(path: Path) -> None:
-    """Remove the earlier run of a locked run folder, or put it back if it is not yet replaced."""
+def _has_begun(run: Path) -> bool:
+    if any(step_of(state) > 0 for state in kept_states(run / "checkpoint")):
+        return True
+    return is_run(run) and read_run_record(run).status in DONE
+
+
+def _runs_below(path: Path) -> list[Path]:
+    """Return the folders in which the runs of several seeds, or of a sweep, may lie."""
+    trials = [entry for entry in path.iterdir() if entry.is_dir() and entry.name not in ASIDE]
+    return [*trials, *(run for trial in trials for run in trial.glob(f"{SEED_PREFIX}*"))]
+
+
+def settle_earlier(path: Path) -> None:
+    """Remove what ``EARLIER`` of a locked folder keeps, or put it back if nothing replaces it."""
     _put_back(path)
     earlier = path / EARLIER
     if not earlier.is_dir():
         return
     try:
         if may_come_back(path):
-            for entry in _own_entries(path):
+            is_single = not {entry.name for entry in earlier.iterdir()}.isdisjoint(OWN_NAMES)
+            for entry in _own_entries(path) if is_single else several_entries(path):
                 remove(entry)
             os.replace(earlier, path / MOVED)
             _put_back(path)
@@ -461,6 +482,38 @@ def _own_entries(path: Path) -> list[Path]:
     """Return the files and folders of a run in its folder, and nothing else that lies there."""
     inside = {entry.name for entry in path.iterdir()}
     return [path / name for name in OWN_NAMES if name in inside]
+
+
+def several_entries(path: Path, *, strict: bool = False) -> list[Path]:
+    """Return the results, runs and trials in a folder of several runs.
+
+    With ``strict``, raise OutputError for anything else there.
+    """
+    entries = []
+    for entry in path.iterdir():
+        if entry.name in (".lock", *ASIDE):
+            continue
+        if _is_of_several(entry):
+            entries.append(entry)
+        elif strict:
+            raise OutputError(
+                f"{entry} is no run of this toolkit", hint="choose another folder with -o"
+            )
+    return entries
+
+
+def _is_of_several(entry: Path) -> bool:
+    """Tell whether an entry of a folder of several runs is a result, a run, or a trial.
+
+    A run or a trial may have been killed early.
+    """
+    if not entry.is_dir():
+        return entry.name in ("sweep.json", "sweep.png", "seeds.json")
+    if any(map(is_run, [entry, *entry.glob(f"{SEED_PREFIX}*")])):
+        return True
+    # Before its first record, a run has at most its lock, its settings and vectors of teachers.
+    files = (path.relative_to(entry) for path in entry.rglob("*") if not path.is_dir())
+    return all(file.name in (".lock", _CONFIG_FILE) or TEACHERS in file.parts for file in files)
 
 
 def remove(entry: Path) -> None:

@@ -17,11 +17,12 @@ from simcse_cli.results.report import Outcome, Report, mean_and_deviation
 from simcse_cli.results.runs import (
     DONE,
     SEED_PREFIX,
-    TEACHERS,
     RunRecord,
     is_run,
     read_run_record,
-    remove,
+    set_aside,
+    settle_earlier,
+    several_entries,
 )
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.settings.declare import SEED_RANGE
@@ -66,7 +67,7 @@ class ManyRuns:
     force: bool = False
 
     def open(self) -> None:
-        """Create the folder; with ``force``, remove earlier runs from it first.
+        """Create the folder; with ``force``, set earlier runs in it aside.
 
         The first process does this, while the others of its group wait.
         """
@@ -79,19 +80,14 @@ class ManyRuns:
         if is_run(folder):
             raise OutputError(f"{folder} is a run, need a folder for several", hint=_ANOTHER)
         if folder.is_dir() and not self.resume:
-            inside = [entry for entry in folder.iterdir() if entry.name != ".lock"]
-            if inside and not self.force:
+            settle_earlier(folder)
+            if not self.force and any(entry.name != ".lock" for entry in folder.iterdir()):
                 raise OutputError(
                     f"{folder} is not empty",
                     hint="continue its runs with --resume, start over with --force, or choose "
                     "another -o",
                 )
-            # Nothing is removed if anything is not ours.
-            for entry in inside:
-                if not _is_ours(entry):
-                    raise OutputError(f"{entry} is no run of this toolkit", hint=_ANOTHER)
-            for entry in inside:
-                remove(entry)
+            set_aside(folder, several_entries(folder, strict=True))
         folder.mkdir(parents=True, exist_ok=True)
 
     def runs_of(self, config: TrainConfig, below: str = "") -> Iterator[tuple[TrainConfig, Path]]:
@@ -110,20 +106,6 @@ class ManyRuns:
     def train(self, config: TrainConfig, below: str = "") -> list[RunRecord | None]:
         """Train one run per seed; return for each what ``run_or_reuse`` returns."""
         return [run_or_reuse(*run, self.run_one) for run in self.runs_of(config, below)]
-
-
-def _is_ours(entry: Path) -> bool:
-    """Tell whether a folder's entry is a result, a run, or a trial of this program.
-
-    A run or a trial may have been killed early.
-    """
-    if not entry.is_dir():
-        return entry.name in ("sweep.json", "sweep.png", "seeds.json")
-    if any(map(is_run, [entry, *entry.glob(f"{SEED_PREFIX}*")])):
-        return True
-    # Before its first record, a run has at most its lock, its settings and vectors of teachers.
-    files = (path.relative_to(entry) for path in entry.rglob("*") if not path.is_dir())
-    return all(file.name in (".lock", "config.yaml") or TEACHERS in file.parts for file in files)
 
 
 def run_or_reuse(config: TrainConfig, run_dir: Path, run_one: RunOne) -> RunRecord | None:
