@@ -214,8 +214,7 @@ def sts_checkpoints(results: Sequence[SuiteResult], run: str) -> Report:
     settings = first.settings
     notes = [*first.missing_notes(), "best: highest average"]
     own_tasks = [name for name in first.tasks if name not in STS_TASKS]
-    only_own_tasks = len(own_tasks) == len(first.tasks)
-    sets = "own pairs" if only_own_tasks else f"{first.split} sets"
+    sets = "own pairs" if len(own_tasks) == len(first.tasks) else f"{first.split} sets"
     if sets == "test sets":
         notes.append("these are test sets: look, but choose a checkpoint by --split dev")
     if own_tasks:

@@ -166,8 +166,9 @@ def _json_mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
 
     - for objects: an object with the mean of each key;
     - otherwise, for equal values of any kind: that value;
+    - otherwise, if one of the values is None: None;
     - otherwise, for numbers: their mean;
-    - otherwise: None if one of the values is None, else ``_DIFFERENT``.
+    - otherwise: ``_DIFFERENT``.
     """
     if _are_all(values, Mapping):
         return _means_by_key(values)
@@ -176,13 +177,14 @@ def _json_mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     if _are_all(values, float):
         _, deviation = mean_and_deviation(values)
     if all(value == values[0] for value in values):
-        return values[0], deviation
-    if _are_all(values, int | float) and not _are_all(values, bool):
+        mean: Any = values[0]
+    elif None in values:
+        mean = None
+    elif _are_all(values, int | float) and not _are_all(values, bool):
         mean, _ = mean_and_deviation(values)
-        return mean, deviation
-    if None in values:
-        return None, None
-    return _DIFFERENT, None
+    else:
+        mean = _DIFFERENT
+    return mean, deviation
 
 
 def _are_all(values: Sequence[Any], kind: Any) -> bool:

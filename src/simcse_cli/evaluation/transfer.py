@@ -82,8 +82,9 @@ class TransferSuite:
             named = parse_tasks(options.tasks, TRANSFER_TASKS)
             data_dir = options.data_dir
         if data_dir is None and named:
-            what = "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE"
-            raise UsageError(what, option="--data-dir")
+            raise UsageError(
+                "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir"
+            )
         return cls(data_dir, (*named, *own_tasks), own_tasks, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
