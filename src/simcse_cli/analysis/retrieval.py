@@ -146,7 +146,7 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
 def open_search(
     options: RetrievalOptions, view: ViewOptions, progress: Progress, *, force: bool
 ) -> CorpusSearch:
-    """Read all files, load or build an index for each model, and save it for ``--save-index``."""
+    """Read all files, load or build an index for each model, and save the index if requested."""
     check_outputs(view, force=force)
     sources = _check_options(options, view)
     if options.save_index is not None:

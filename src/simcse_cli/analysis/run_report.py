@@ -386,7 +386,8 @@ def _spaces(
     run_options = SpaceOptions(**values, model=[run.path])
     data = read_pair_set(run_options, progress)
 
-    # ``before`` are the spaces of the baseline, if it can be opened; ``after`` are those of the run.
+    # ``before`` are the spaces of the baseline, none if it cannot be opened. ``after`` are those of
+    # the run.
     is_start = options.baseline is None
     before = _encode_baseline(baseline, run_options, data, progress, is_start=is_start)
     after = encode_pairs(run_options, [run.label], progress, data)

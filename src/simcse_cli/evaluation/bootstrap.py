@@ -34,7 +34,7 @@ _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cach
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
-    """Return a random generator for one task; it does not depend on which others are scored."""
+    """Return the random generator of a task, the same whatever other tasks are scored."""
     return np.random.default_rng([seed, *task.encode()])
 
 
@@ -176,7 +176,7 @@ def with_intervals(
             tasks[name] = replace(task, extra=extra)
     means = np.mean(list(resampled.values()), axis=0)
     figures = dict(result.figures)
-    # The mean over a single task is its score: if there is a warning, it was given above.
+    # A single task and the average have the same resamples, so one warning is enough.
     is_defined = _defined(means, "interval of average", progress if len(resampled) > 1 else SILENT)
     if is_defined is not None:
         figures["average_ci"] = interval(means[is_defined])
@@ -232,7 +232,7 @@ def resample_accuracy(
     """Return ``(R,)`` accuracies, one for each resample.
 
     ``correct`` marks the examples that are classified correctly. Since examples are drawn with
-    replacement, their number in a resample is binomial.
+    replacement, the number of correct ones in a resample is binomial.
     """
     rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
@@ -289,8 +289,7 @@ class PairedTest:
         n_pairs: the number of examples: scored sentence pairs, classified texts or queries.
         n_seeds: the smaller number of seeds, if both systems have several.
         p_seeds: of the t-test over the seeds.
-        p_both: of the test that gives the interval, ``p_seeds`` or the p-value over seeds and
-            examples together.
+        p_both: the larger of ``p_seeds`` and the p-value over seeds and examples together.
     """
 
     difference: float
@@ -317,7 +316,7 @@ class PairedTest:
 
         An interval from 0.012 to 0.023 with p = 0.01 is "better than base by 1.2 to 2.3 points". A
         p of 5% or more, or an interval that contains 0, is "no difference from base that
-        1,379 pairs could show". ``p_value`` is ``p_decisive``, or that corrected for several tests.
+        1,379 pairs could show". ``p_value`` is ``p_decisive``, maybe corrected for several tests.
         """
         if p_value >= 0.05 or self.low <= 0 <= self.high:
             return f"no difference from {baseline} that {self.examples(unit)} could show"
@@ -630,7 +629,7 @@ def _tests(
     for name, task in tasks.items():
         if defined := task.where_defined(name, progress):
             tests[name] = defined.test(by_seed=by_seed)
-    # The mean over a single task is its score: if there is a warning, it was given above.
+    # A single task and the average have the same resamples, so one warning is enough.
     defined = over_tasks.where_defined("average", progress if len(tasks) > 1 else SILENT)
     return tests, None if defined is None else defined.test(by_seed=by_seed)
 

@@ -279,8 +279,8 @@ class _Cohort:
         """
         require_finite_weights(self._weights, "the probe")
         was_running = self._is_running()
-        models = self._by_model(self._weights)
-        for split_models, split in zip(models, self._active, strict=True):  # (R, K, D), a number
+        models = self._by_model(self._weights)  # (F, R, K, D)
+        for split_models, split in zip(models, self._active, strict=True):
             dev = self._dev[split]
             is_right = predict(split_models, self.design.index_select(0, dev)) == self.labels[dev]
             accuracy = is_right.sum(dim=1).numpy() / len(dev)

@@ -87,7 +87,7 @@ def evaluate_each_seed(
 def _warn_of_untrained(model: str, seed_folders: Sequence[Path], progress: Progress) -> None:
     """Warn if a run keeps the untrained model, because no later step was better.
 
-    The runs are those in ``seed_folders`` or, if these are none, ``model`` itself.
+    The runs are those in ``seed_folders`` or, if there are none, ``model`` itself.
     """
     folders = seed_folders or [Path(model)]
     n_untrained = 0
@@ -135,9 +135,9 @@ def _all_seeds(
 
 
 def _lacking_by_task(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return a mapping from each task that only some results score to the names of the others.
+    """Return, for each task that some results score and some do not, the names of the latter.
 
-    ``results`` maps a name to each result.
+    ``results`` maps names to results.
     """
     scores = {name: result.scores for name, result in results.items()}
     lacking = {}
@@ -308,7 +308,7 @@ def evaluate_checkpoints(
         if checkpoint.is_model:
             model_step = checkpoint.step
 
-    # The best is sought among the checkpoints with a score of each task that any of them scores.
+    # To be the best, a checkpoint must have a score of every task that any checkpoint scores.
     steps_lacking = _lacking_by_task(results)
     incomplete = set(chain(*steps_lacking.values()))
     candidates = []
@@ -332,7 +332,7 @@ def evaluate_checkpoints(
 
 
 def _marked(table: Report, payload: Mapping[str, Any]) -> Report:
-    """Return a table of checkpoints with columns for their steps, and for marks.
+    """Return a table of checkpoints with two more columns, for their steps and for marks.
 
     The marks are on the best checkpoint, and on the one that is the model of the run.
     """
