@@ -100,7 +100,7 @@ def kernel_density(cosines: AnyFloats) -> Floats:
     """
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
-    # The mirror image of the values at -1, and that at 1, put the reflected mass inside.
+    # The mirror images of the values at -1 and at 1 bring the reflected mass back inside.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
     # One point of the grid at a time, to save memory.
     sums = [np.exp(-0.5 * ((point - mirrored) / bandwidth) ** 2).sum() for point in GRID]

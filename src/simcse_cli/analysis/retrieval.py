@@ -279,7 +279,7 @@ def _require_same_rows(
 
 
 def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSource]:
-    """Check that the options agree, and return what ``_name_encoders`` does."""
+    """Check that the options agree, and return the models, or the indexes, with their names."""
     read_ranks(options.at)  # raises UsageError if these are no ranks
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
@@ -425,7 +425,7 @@ def _require_row_for_each(path: Path, vectors: Array, corpus: NumberedTexts) -> 
 
 
 _FREE_VARIATIONS = {"long", "weight_levels"}
-"""Variations of a model that may be other ones for the corpus than for the queries."""
+"""Variations of a model that may differ between the corpus and the queries."""
 
 
 def _check_origin(
@@ -442,9 +442,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # The digest depends on the _FREE_VARIATIONS, which may differ here, and for some models on the
-    # precision, to which they convert their weights. So digests are compared only if neither file
-    # nor model has such a variation, and if the precision is that of the file.
+    # The digest of a model changes with the _FREE_VARIATIONS and, if the model converts its weights,
+    # with the precision. So digests are compared only where these are the same.
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:
@@ -559,9 +558,9 @@ def read_queries(
 
 
 def _id_columns(options: RetrievalOptions, usual: Sequence[str]) -> Sequence[str | None]:
-    """Return the columns that may hold ids: that of ``--id-column``, which may be None, and more.
+    """Return the columns that may hold ids: that of ``--id-column``, or None without the option.
 
-    With judgements, these are the ``usual`` ones.
+    With judgements, the ``usual`` columns follow.
     """
     if options.qrels is None:
         return [options.id_column]

@@ -177,8 +177,8 @@ def _mean_text(fractions: Sequence[float | None]) -> str | None:
 def _gain(records: Sequence[RunRecord]) -> str | None:
     """Return how much training raised the dev score x100, as a text.
 
-    - A single run gives the gain that it has recorded with an interval, if it has done so, or else
-      the difference of its scores.
+    - A single run that has recorded its gain with an interval gives what it recorded.
+    - Any other single run gives the difference of its scores.
     - Several seeds give their mean gain, with an interval over the seeds.
 
     Return None if a run lacks a score.

@@ -41,8 +41,8 @@ def describe_spectrum(rows: Floats) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` rows.
 
     Source: Gao et al. 2021, Figure F.1. The paper does not say whether rows are scaled or centred,
-    but section 5 derives its results for unit rows. The toolkit's default is unit rows, not
-    centred; they are prepared by ``prepare_rows``.
+    but section 5 derives its results for unit rows. The toolkit's default is unit rows that are not
+    centred; see ``prepare_rows``.
     """
     values = singular_values(rows)
     return Spectrum(effective_rank(values), isotropy(rows), values)
@@ -61,7 +61,7 @@ class NegativesBound:
 
     ``largest_eigenvalue`` and ``smallest_element`` are those of W W^T. If no element is negative,
     the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984). So training that lowers
-    ``gram_sum`` pushes the largest eigenvalue down, which flattens the spectrum.
+    ``gram_sum`` lowers this limit of the eigenvalue, which flattens the spectrum.
 
     For m equal unit rows, ``gram_sum`` is m^2, ``largest_eigenvalue`` is m, and ``negatives_term``
     and ``bound`` are 1 / temperature.
@@ -125,10 +125,7 @@ def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
 
 
 def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
-    """Return the rows in float64: with ``normalize`` scaled to length 1, with ``center`` centred.
-
-    Rows are scaled first.
-    """
+    """Return the rows in float64, first scaled to length 1 and then centred, each if asked for."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     if center:
         rows = rows - rows.mean(axis=0)
@@ -209,7 +206,8 @@ def spectrum_analysis(
 ) -> Analysis:
     """Return the spectrum and the ``NegativesBound`` of each space.
 
-    JSON and CSV hold all singular values, the table some. ``raw`` and ``center`` are options.
+    JSON and CSV hold all singular values, the table some. ``raw`` leaves the lengths of the vectors
+    as they are; ``center`` subtracts the mean vector.
     """
     data = spaces[0].data
     by_name = {}

@@ -81,9 +81,9 @@ class EvaluationCache:
     Each entry has a checksum; a corrupt entry is computed again and replaced. If the cache is not
     writable, there is one warning and the cache is not used any more.
 
-    ``folder`` is that of all encoders; without it nothing is kept. Without ``keep_vectors`` only
-    results are kept. ``encoder_key`` is a text that differs for any two encoders with different
-    vectors.
+    ``folder`` holds the caches of all encoders; without it nothing is kept. Without
+    ``keep_vectors`` only results are kept. ``encoder_key`` is a text that differs for any two
+    encoders with different vectors.
     """
 
     def __init__(

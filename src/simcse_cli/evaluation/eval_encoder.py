@@ -34,7 +34,7 @@ class EvalEncoder:
         pooler: only models have one.
         digest: covers everything that determines the vectors, except the precision.
         dim: the width of the vectors.
-        precision: fp32 for all but models.
+        precision: that of a model; fp32 for vectors from a file.
         encode: maps sentences to vectors. If there are ``prompts``, it also takes a ``prompt``.
         postprocess: describes a post-processor, if there is one.
         variations: how the vectors differ from those of the plain model (prompt, dimensions, long

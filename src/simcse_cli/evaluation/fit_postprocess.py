@@ -104,7 +104,7 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
 
 
 def file_examples(path: Path | str, progress: Progress = SILENT) -> list[Example]:
-    """Return the pairs of a table that has two columns of texts, or the texts of one that has one.
+    """Return the examples of a table: pairs if it has two columns of texts, or else single texts.
 
     Rows with an empty text are left out, and the user is told how many.
     """

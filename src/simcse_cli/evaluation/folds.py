@@ -38,7 +38,7 @@ class FitRows:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """The counts that determine the batch order for a seed: of training rows, and n_drawn."""
+        """The number of training rows and ``n_drawn``, which fix the batch order for a seed."""
         return len(self.train), self.n_drawn
 
 

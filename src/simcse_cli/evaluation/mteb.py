@@ -219,10 +219,10 @@ class _Runner:
         return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
-        """Return the complete result of a task, of which ``stored`` may be a part, or None.
+        """Return the complete result of a task, as mteb stores it, with six decimals.
 
-        What ``stored`` lacks is evaluated first. The result is returned as mteb stores it, with six
-        decimals.
+        ``stored`` is the result of earlier calls, which may be incomplete, or None. What it lacks
+        is evaluated first.
         """
         # An aggregate task is scored from the results of its parts.
         if task.is_aggregate and stored is None:
@@ -267,9 +267,9 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result of a task, or None if there is none that can be used.
+        """Return the stored result of a task, or None if there is none to use.
 
-        No result is used with ``--rerun``, nor one that is damaged or of other data.
+        A stored result is not used with ``--rerun``, if it is damaged, or if it is of other data.
         """
         if self._rerun:
             return None

@@ -155,7 +155,7 @@ def regress_task(
     train, dev, test = sorted_pairs
     predicted = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
 
-    # Put the predictions for the test pairs, which were sorted too, in file order.
+    # The test pairs were sorted too, so their predictions are put back in file order.
     test_order = orders[-1]
     in_file_order = np.empty_like(predicted)
     in_file_order[test_order] = predicted

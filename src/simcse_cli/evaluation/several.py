@@ -135,7 +135,7 @@ def _all_seeds(
 
 
 def _lacking_by_task(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return, for each task that some results score and some do not, the names of the latter.
+    """Return, for each task that only some results score, the names of those without a score.
 
     ``results`` maps names to results.
     """

@@ -79,7 +79,7 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    """Return the setting of the protocol, in which options that the user gave replace parts."""
+    """Return the setting of the protocol; options that the user gave replace parts of it."""
     setting = STS_SETTINGS[options.protocol]
     if options.metric is not None:
         setting = replace(setting, metrics=(options.metric,))
@@ -113,7 +113,7 @@ class StsSuite:
     def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Pair files are always scored. The tasks of a SentEval folder that are scored are
+        Pair files are always scored. Of the tasks in a SentEval folder, these are scored:
 
         - with ``--tasks``: those that it names;
         - otherwise, with ``--split dev``: STS-B;
@@ -154,7 +154,7 @@ class StsSuite:
         return cls(data_dir, (*named, *own_tasks), split, own_tasks)
 
     def read_task(self, name: str, split: Split) -> StsTask:
-        """Return the pairs of a task in a split, or all pairs of a pair file, which has none."""
+        """Return the pairs of a task in a split, or of a pair file, which has no splits."""
         if self.data_dir is None or name in self.own_tasks:
             return self.own_tasks[name]
         return read_sts_task(self.data_dir, name, split=split)

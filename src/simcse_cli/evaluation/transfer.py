@@ -214,8 +214,9 @@ def outer_splits(
 ) -> tuple[list[Fold], RowIndices | None]:
     """Return the outer splits of a task, and its dev rows.
 
-    A task with a dev set has one split. Any other has no dev rows (None), and is split into folds
-    unless it has a test set.
+    - A task with a dev set has one split, and dev rows.
+    - A task with a test set, but no dev set, has one split, and None for the dev rows.
+    - Any other task is split into folds, and has None for the dev rows.
 
     Raise DataError if a class has too few examples for the folds, or if there are too few training
     examples to hold some out for early stopping.
@@ -225,8 +226,8 @@ def outer_splits(
 
     n_folds = settings.n_folds
     if "all" in task.parts:
-        # An outer fold tests at most two of n_folds + 2 examples of a class. The others are one for
-        # each of the n_folds inner folds, which each need an example of every class.
+        # Of n_folds + 2 examples of a class, an outer fold tests at most two. This leaves one for
+        # each of the n_folds inner folds, which all need an example of every class.
         _check_class_sizes(task, task.rows("all"), n_folds, n_tested=2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:
@@ -293,8 +294,8 @@ def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPre
 def f1_score(gold: Integers, predicted: Integers) -> float:
     """Return the F1 score of class 1; 0 if no example is labelled or predicted as this class.
 
-    With the examples that are labelled as class 1, those that are predicted as class 1, and the
-    hits that are both, F1 is ``2 * n_hits / (n_labelled + n_predicted)``.
+    F1 is ``2 * hits / (n_labelled + n_predicted)``: the numbers of examples that are labelled as
+    class 1, and predicted as class 1; ``hits`` are both.
     """
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
