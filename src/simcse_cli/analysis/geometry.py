@@ -96,18 +96,19 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     data = spaces[0].data
 
     # A score on STS-B is named after its split. In the whole of STS-B, only the test set is scored.
-    score_label = "Spearman"
+    heading = "Spearman"
     if data.name == "STS-B":
-        score_label = "STS-B test"
+        heading = "STS-B test"
     elif "STS-B " in data.name:
-        score_label = data.name
-    colour_label = "Spearman x100"
-    if score_label != "Spearman":
-        colour_label = f"{score_label}, Spearman x100"
+        heading = data.name
+    score_label = "Spearman x100"
+    if heading != "Spearman":
+        score_label = f"{heading}, Spearman x100"
 
-    # The table has a column for the STS average if some model has one.
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
+
+    # The table has a column for the STS average if some model has one.
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
     if any(space.average is not None for space in spaces):
         keys.append("sts_average")
@@ -128,7 +129,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         notes.append(note)
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-        columns("label", *keys, label="model", score=score_label),
+        columns("label", *keys, label="model", score=heading),
         models,
         notes,
     )
@@ -147,6 +148,6 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[table],
         payload=payload,
-        figure=(lambda: geometry_figure(models, colour_label)) if n_positives else None,
+        figure=(lambda: geometry_figure(models, score_label)) if n_positives else None,
         terminal_plot=scatter if n_positives else str,  # str() is "", which is no plot
     )

@@ -442,8 +442,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # The digest of a model changes with the _FREE_VARIATIONS and, if the model converts its weights,
-    # with the precision. So digests are compared only where these are the same.
+    # The digest of a model changes with the _FREE_VARIATIONS and, if it converts its weights, with
+    # the precision. So digests are compared only where these are the same.
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:
