@@ -112,22 +112,23 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     """Open what the options name: a file of vectors, word vectors, or a model."""
-    fixed: PrecomputedVectors | BiLstmMax | WordAverage
+    opened: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
-        fixed = PrecomputedVectors(options.embeddings, options.sentences)
+        opened = PrecomputedVectors(options.embeddings, options.sentences)
     elif options.vectors is not None:
         words = WordVectors(options.vectors, progress=progress)
         if options.bilstm is not None:
-            fixed = BiLstmMax(options.bilstm, words)
+            opened = BiLstmMax(options.bilstm, words)
         elif options.sif_counts is not None:
-            fixed = WordAverage(words, read_word_frequencies(options.sif_counts))
+            opened = WordAverage(words, read_word_frequencies(options.sif_counts))
         else:
-            fixed = WordAverage(words)
+            opened = WordAverage(words)
     else:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
-    progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
-    encode = functools.partial(fixed.encode, progress=progress)
-    return EvalEncoder(fixed.name, None, fixed.digest, fixed.dim, Precision.FP32, encode)
+    progress.detail(f"{opened.name}: {opened.dim} dimensions")
+    # Only models have a pooler, and precisions other than fp32.
+    encode = functools.partial(opened.encode, progress=progress)
+    return EvalEncoder(opened.name, None, opened.digest, opened.dim, Precision.FP32, encode)
 
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:
