@@ -28,7 +28,7 @@ SPACE_ANALYSES: dict[str, Callable[..., Analysis]] = {
 
 
 def space_analysis(name: str, spaces: Sequence[EmbeddingSpace], **options: Any) -> Analysis:
-    """Return the analysis ``name`` of the spaces, with means over seeds.
+    """Return the analysis ``name`` of the spaces, with means over seeds in its tables.
 
     ``options`` are keyword arguments that only this analysis takes.
     """
@@ -44,7 +44,7 @@ def analyze_spaces(
     Its HTML page has all analyses, and the training paths of the models that are runs.
     """
     spaces = encode_pairs(options, labels, progress)
-    # The function of an analysis takes the options that only its command has.
+    # Options that only the command of this analysis has are arguments of its function.
     shared = {field.name for field in fields(SpaceOptions)}
     own_names = settings_of(type(options)).keys() - shared
     analysis = space_analysis(name, spaces, **{key: getattr(options, key) for key in own_names})
@@ -52,8 +52,8 @@ def analyze_spaces(
     # The other analyses are computed only if the page is written.
     def page_analyses() -> list[Analysis]:
         analyses = []
-        for kind in SPACE_ANALYSES:
-            analyses.append(analysis if kind == name else space_analysis(kind, spaces))
+        for each in SPACE_ANALYSES:
+            analyses.append(analysis if each == name else space_analysis(each, spaces))
         sources = []
         for space in spaces:
             encoder = space.encoder

@@ -21,7 +21,7 @@ from simcse_cli.results.report import Report
 N_GROUPS = 5
 GRID = np.linspace(-1.0, 1.0, 401)
 SMALLEST_BANDWIDTH = 0.005
-LEAST_RISE = 0.005  # share of the height of the highest ridge; a lower curve is not seen
+LEAST_RISE = 0.005  # share of the highest density; a curve below it cannot be seen
 RIDGE_HEIGHT = 1.2  # height of the highest ridge; the feet of neighbouring ridges are 1 apart
 STATISTICS = ("mean", "std", "q25", "median", "q75")
 NO_CURVE = "A group of one pair, or of equal cosines, has no curve, only a mean."
@@ -75,8 +75,8 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
     """Return the cosines ``(N,)`` in five groups by gold rating ``(N,)``.
 
     The groups are equal parts of the rating scale. Source: Gao et al. 2021, Figure G.1, which has
-    five groups of STS-B but does not state their edges. The integer edges that STS-B gets here are
-    a toolkit default; its groups then have 1478, 1334, 1520, 2288 and 2008 pairs.
+    five groups of STS-B but does not state their edges. Here, the groups of STS-B have integer
+    edges, a toolkit default, and 1478, 1334, 1520, 2288 and 2008 pairs.
     """
     start, end = rating_scale(gold)
     edges = [start + (end - start) * number / N_GROUPS for number in range(N_GROUPS)]
@@ -94,13 +94,13 @@ def rating_groups(cosines: AnyFloats, gold: AnyFloats) -> list[RatingGroup]:
 def kernel_density(cosines: AnyFloats) -> Floats:
     """Return a Gaussian kernel density estimate on ``GRID``; its integral over [-1, 1] is 1.
 
-    The bandwidth follows Scott's rule, ``std * n^(-1/5)``, but is at least 0.005, the step of the
-    grid, which would miss narrower peaks. The mass that a plain estimate would put beyond -1 and 1
-    is reflected back.
+    The bandwidth follows Scott's rule, ``std * n^(-1/5)``. It is at least the step of the grid,
+    0.005, since the grid would miss narrower peaks. The mass that a plain estimate would put beyond
+    -1 and 1 is reflected back.
     """
     points = np.asarray(cosines, dtype=np.float64)
     bandwidth = max(SMALLEST_BANDWIDTH, float(points.std()) * len(points) ** -0.2)
-    # A mirror image of the values at each end gives the mass that is reflected there.
+    # The mirror images of the values at -1 and at 1 bring the reflected mass back inside.
     mirrored = np.concatenate([points, -2.0 - points, 2.0 - points])
     # One point of the grid at a time, to save memory.
     sums = [np.exp(-0.5 * ((point - mirrored) / bandwidth) ** 2).sum() for point in GRID]
@@ -116,8 +116,8 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
     the mean. The groups are the same in every panel, so only the first panel names them.
     """
     figure, panels = plots.new_figure(1.4 + 3.6 * len(by_model), 4.6, len(by_model), sharey=True)
-    # Begin where the first ridge rises, or at the lowest mean: a group without a ridge shows only
-    # its mean.
+    # The axis begins where the first ridge rises, or at the lowest mean if that is further left:
+    # a group without a ridge shows only its mean.
     groups_of_all = [group for groups in by_model.values() for group in groups]
     densities = np.array([group.density for group in groups_of_all])
     rises = (densities > LEAST_RISE * densities.max()).any(axis=0)
@@ -135,7 +135,7 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
 
 
 def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
-    # Without any ridge, the scale does not matter.
+    # If no group has a ridge, the highest is 0, and any scale serves.
     scale = RIDGE_HEIGHT / (max(float(group.density.max()) for group in groups) or 1.0)
     tints = plots.shades(len(groups))
 
@@ -166,7 +166,7 @@ def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
 
 
 def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
-    """Return the cosines of each space by rating group; the JSON object has the curves too."""
+    """Return statistics and the density of the cosines of each space, by rating group."""
     data = spaces[0].data
     per_space = [rating_groups(space.cosines, data.pairs.gold) for space in spaces]
     by_name = {space.label: groups for space, groups in zip(spaces, per_space, strict=True)}
@@ -179,10 +179,11 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     lacks_curve = any(
         group.n_pairs and not group.has_curve for groups in per_space for group in groups
     )
-    notes = [NO_CURVE] if lacks_curve else []
-    table_notes = list(notes)
+    # The caption has the note on curves too, but not the note on the scale.
+    curve_notes = [NO_CURVE] if lacks_curve else []
+    notes = list(curve_notes)
     if scale := scale_note(data.pairs.gold):
-        table_notes.append(scale)
+        notes.append(scale)
     objects = []
     for groups in per_space:
         records = [group.summary() | {"density": group.density.tolist()} for group in groups]
@@ -191,8 +192,8 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     # The terminal shows the curves from the smallest cosine upwards, high ratings first.
     def curves() -> str:
         lowest = min(float(space.cosines.min()) for space in spaces)
-        # Start at the last point of the grid that is not above any cosine. If rounding has made a
-        # cosine less than -1, there is no such point, and the first one is taken.
+        # Start at the last point of the grid that is at most ``lowest``. There is none if rounding
+        # has made a cosine less than -1; then start at the first point.
         start = max(0, int(GRID.searchsorted(lowest, side="right")) - 1)
         lines = {}
         for name, groups in by_name.items():
@@ -205,10 +206,8 @@ def density_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         text="Distribution of cosine similarity in each group of gold ratings: the further apart "
         "the groups, the better the model tells them apart.",
         caption="One panel a model, one ridge a rating group; the black tick is the mean of the "
-        f"group. {' '.join([*notes, f'Data: {data.name}.'])}",
-        tables=[
-            Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, table_notes)
-        ],
+        f"group. {' '.join([*curve_notes, f'Data: {data.name}.'])}",
+        tables=[Report(f"Cosine similarity by gold rating on {data.name}", shown, rows, notes)],
         payload=spaces_payload("density", spaces, objects),
         figure=lambda: density_figure(by_name),
         terminal_plot=curves,

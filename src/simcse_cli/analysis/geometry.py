@@ -31,9 +31,9 @@ LEAST_SCORES = 1.0  # of the colours, which show scores x100
 def describe_geometry(space: EmbeddingSpace) -> dict[str, Any]:
     """Return the alignment of the positive pairs, and the other measures over all sentences.
 
-    Source: Gao et al. 2021, footnote 3. In the whole of STS-B, the positive pairs are the 1,491 of
-    8,628 with a gold score above 4. The paper does not say whether repeated sentences are kept;
-    keeping them is a toolkit default. Without a positive pair, the alignment is None.
+    Source: Gao et al. 2021, footnote 3. In the whole of STS-B, 1,491 of the 8,628 pairs are
+    positive: those with a gold score above 4. The paper does not say whether repeated sentences are
+    kept; keeping them is a toolkit default. Without a positive pair, the alignment is None.
     """
     positive = is_positive(space.data.pairs.gold)
     aligned = None
@@ -60,8 +60,8 @@ def geometry_figure(models: Sequence[Mapping[str, Any]], score_label: str) -> pl
     """Draw a point for each model, with uniformity to the right and alignment upwards.
 
     Source: Gao et al. 2021, Figure 3; lower is better in both. The colour of a point is the average
-    over STS tasks if every model has one, otherwise the score on the pairs. ``score_label`` says
-    which score this is.
+    over STS tasks if every model has one, otherwise the score on the pairs, which ``score_label``
+    names. If a model has neither, no point is coloured.
     """
     has_average = all(model.get("sts_average") is not None for model in models)
     key = "sts_average" if has_average else "score"
@@ -95,19 +95,20 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
     """Return the alignment, the uniformity and further measures of each space."""
     data = spaces[0].data
 
-    # A score on STS-B is named after its split; in the whole of STS-B, only the test set is scored.
-    score_label = "Spearman"
+    # A score on STS-B is named after its split. In the whole of STS-B, only the test set is scored.
+    heading = "Spearman"
     if data.name == "STS-B":
-        score_label = "STS-B test"
+        heading = "STS-B test"
     elif "STS-B " in data.name:
-        score_label = data.name
-    colour_label = "Spearman x100"
-    if score_label != "Spearman":
-        colour_label = f"{score_label}, Spearman x100"
+        heading = data.name
+    score_label = "Spearman x100"
+    if heading != "Spearman":
+        score_label = f"{heading}, Spearman x100"
 
-    # The table has a column for the STS average if some model has one.
     payload = spaces_payload("geometry", spaces, [describe_geometry(space) for space in spaces])
     models = payload["models"]
+
+    # The table has a column for the STS average if some model has one.
     keys = ["alignment", "uniformity", "effective_rank", "isotropy", "mean_cosine", "score"]
     if any(space.average is not None for space in spaces):
         keys.append("sts_average")
@@ -128,7 +129,7 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         notes.append(note)
     table = Report(
         f"Geometry on {data.name}: {n_positives:,} positive pairs, {n_sentences:,} sentences",
-        columns("label", *keys, label="model", score=score_label),
+        columns("label", *keys, label="model", score=heading),
         models,
         notes,
     )
@@ -147,6 +148,6 @@ def geometry_analysis(spaces: Sequence[EmbeddingSpace]) -> Analysis:
         caption=f"One point a model, coloured by its score. Data: {data.name}.",
         tables=[table],
         payload=payload,
-        figure=(lambda: geometry_figure(models, colour_label)) if n_positives else None,
+        figure=(lambda: geometry_figure(models, score_label)) if n_positives else None,
         terminal_plot=scatter if n_positives else str,  # str() is "", which is no plot
     )

@@ -1,4 +1,4 @@
-"""`analyze overlap`: the lexical overlap of the pairs of a file, as ``data.text`` measures it."""
+"""`analyze overlap`: the lexical overlap of the pairs of a file, as ``data.text`` defines it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,9 +26,9 @@ def read_overlaps(
 ) -> Floats:
     """Return the F1 between the words of the two texts of each pair, ``(N,)`` in [0, 1].
 
-    Rows with an empty text are left out, and so are pairs without any word, which have no F1; the
-    user is told how many. ``multiset`` counts repeated words each time. ``name`` stands beside the
-    progress bar.
+    Two kinds of rows are left out, and the user is told how many of each: rows with an empty text,
+    and pairs without any word, which have no F1. With ``multiset``, a word counts as often as it
+    occurs, otherwise once. ``name`` stands beside the progress bar.
     """
     values: list[float] = []
     n_empty = 0

@@ -19,13 +19,19 @@ from simcse_cli.version import __version__
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis, ready to be shown; ``figure`` and ``terminal_plot`` draw when they are called.
+    """One analysis, ready to be shown.
 
-    ``title``, ``text``, ``caption`` and ``folded`` are for the HTML page. The caption describes the
-    figure, also to screen readers. If there are words in ``folded``, a click on them shows the
-    tables. ``payload`` is the JSON object. CSV shows the ``series``, which hold every single
-    number; without any, CSV shows the ``tables``. Without a ``page``, the HTML page shows this
-    analysis alone.
+    Attributes:
+        title, text: for the HTML page.
+        caption: describes the figure on the page, also to screen readers.
+        tables: for the terminal, for the page, and for CSV if there are no ``series``.
+        payload: the JSON object.
+        figure: draws the figure when it is called.
+        terminal_plot: returns the lines of a plot for the terminal when it is called.
+        series: tables for CSV that hold every single number.
+        page: the HTML page; None for one that shows this analysis alone.
+        folded: if it is not empty, the page hides the tables behind these words, until a click on
+            them.
     """
 
     title: str
@@ -40,7 +46,10 @@ class Analysis:
     folded: str = ""
 
     def with_means(self, groups: Mapping[str, str | None]) -> "Analysis":
-        """Add means over seeds to the tables; ``groups`` gives the group of each label, or None."""
+        """Return the analysis with means over seeds in its tables.
+
+        ``groups`` maps the label of a seed to its group, and the label of a model alone to None.
+        """
         return replace(self, tables=[with_seed_means(table, groups) for table in self.tables])
 
 
@@ -49,7 +58,8 @@ class Page:
     """An HTML page of several analyses, which are computed when the page is written.
 
     At the top of the page are the ``facts``, each a name and a value, and the ``verdict``, a
-    sentence. The page marks the table rows whose first cell is in ``own``.
+    sentence. Table rows are marked if their first cell is one of ``own``, the names of the runs
+    that the page is about.
     """
 
     title: str
@@ -61,7 +71,7 @@ class Page:
 
 
 def check_outputs(options: ViewOptions, *, force: bool) -> None:
-    """Raise an error now if the figure or the HTML page could not be written later."""
+    """Raise an error if the figure or the HTML page that the options name cannot be written."""
     for flag, path in (("--plot", options.plot), ("--html", options.html)):
         if path is not None:
             require_extra("matplotlib", flag)
@@ -71,7 +81,7 @@ def check_outputs(options: ViewOptions, *, force: bool) -> None:
 def write_pictures(
     analysis: Analysis, page: str | None, options: ViewOptions, progress: Progress, *, force: bool
 ) -> None:
-    """Write the figure and ``page``, the HTML text, to the files that the options name."""
+    """Write the figure and the HTML text ``page`` to the files that the options name, if any."""
     if options.plot is not None and analysis.figure is not None:
         save_figure(analysis.figure(), options.plot, force=force, progress=progress)
         progress.info(f"wrote {options.plot}")
@@ -84,7 +94,8 @@ def write_pictures(
 def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[str]:
     """Return a name for each source: its label if labels are ``given``, otherwise a short path.
 
-    The short path of a source is the shortest end of its path that no other source shares.
+    The short path of a source is the shortest end of its path that no other source shares. Raise
+    UsageError if two names are equal, or if there is not one label for each source.
     """
     if given:
         if len(given) != len(sources) or len(set(given)) < len(given):
@@ -97,8 +108,9 @@ def label_sources(sources: Sequence[str], given: Sequence[str] | None) -> list[s
     for name in names:
         count = names.count(name)
         if count > 1:
-            what = f"{name} is there {count} times, need a different name for each"
-            raise UsageError(what, option="--label")
+            raise UsageError(
+                f"{name} is there {count} times, need a different name for each", option="--label"
+            )
     return names
 
 

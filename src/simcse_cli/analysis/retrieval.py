@@ -69,9 +69,10 @@ _INDEX_ID_FIX = (
 
 @dataclass(frozen=True)
 class CorpusSearch:
-    """A corpus, its queries, and each encoder with its index of the corpus.
+    """A corpus, the queries, and for each encoder an index of the corpus.
 
-    ``relevant`` has the relevant rows of each query, or is None without judgements.
+    ``relevant`` holds, for each query, the relevant rows of the corpus with their relevance. It is
+    None without judgements.
     """
 
     options: RetrievalOptions
@@ -81,7 +82,10 @@ class CorpusSearch:
     relevant: Sequence[Relevance] | None = None
 
     def neighbours(self, queries: Sequence[str]) -> dict[str, list[list[search_index.Neighbour]]]:
-        """Return the nearest sentences of each query, under the label of each encoder."""
+        """Return the ``top_k`` nearest sentences of each query, by the label of the encoder.
+
+        The list of an encoder has a list of neighbours for each query.
+        """
         if not queries:
             return {}
         k = self.options.top_k
@@ -93,16 +97,16 @@ class CorpusSearch:
         return by_label
 
     def count_left_out(self, queries: Sequence[str]) -> Counter[str]:
-        """Return how many sentences of the corpus are equal to each query and thus left out."""
+        """Return how many sentences are left out for each query, because they are equal to it."""
         if self.options.keep_identical:
             return Counter()
         wanted = frozenset(queries)
         return Counter(text for text in self.corpus.sentences if text in wanted)
 
     def scores(self, depth: int) -> dict[str, RetrievalScores]:
-        """Return the scores of the first ``depth`` results, under the label of each encoder.
+        """Return the scores of the first ``depth`` results, by the label of the encoder.
 
-        There are none without judgements.
+        Without judgements, return an empty mapping.
         """
         if self.relevant is None:
             return {}
@@ -117,13 +121,15 @@ class CorpusSearch:
 
 
 def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> RetrievalOptions:
-    """Return the options with the arguments ``words`` of the command: the corpus, then queries."""
-    # Where an option gives the corpus or an index, all arguments are queries.
+    """Return the options together with the arguments ``words``: the corpus, then queries.
+
+    Where an option gives the corpus or an index, all arguments are queries.
+    """
     corpus = options.corpus
     queries = list(words)
-    if queries and corpus is None and not options.index:
+    if words and corpus is None and not options.index:
         corpus = queries.pop(0)
-    elif queries and os.path.isfile(queries[0]):  # noqa: PTH113 - fails for long texts
+    elif words and os.path.isfile(words[0]):  # noqa: PTH113 - Path.is_file fails for long texts
         option = "--index" if options.index else "--corpus"
         raise UsageError(
             f"{words[0]} is a file, but {option} already says what to search",
@@ -133,8 +139,8 @@ def with_arguments(options: RetrievalOptions, words: Sequence[str]) -> Retrieval
     model = options.model or []
     if not model and not options.index:
         model = [_DEFAULT_MODEL]
-    query = [*(options.query or []), *queries]
-    return replace(options, corpus=corpus, query=query, model=model)
+    all_queries = [*(options.query or []), *queries]
+    return replace(options, corpus=corpus, query=all_queries, model=model)
 
 
 def open_search(
@@ -156,7 +162,7 @@ def open_search(
         queries = read_queries(options, corpus, progress)
         relevant = _read_relevant(options, queries, corpus, progress)
 
-    # Saved indexes and models are paired by their order.
+    # Load or build the indexes. Saved indexes and models are paired by their order.
     indexes = []
     for i, source in enumerate(sources):
         if options.index:
@@ -178,7 +184,8 @@ def open_search(
         _, index = indexes[0]
         index.save(options.save_index, force=force)
         progress.info(f"wrote {options.save_index}")
-    # Without --corpus, the sentences are those of the first index.
+
+    # Without --corpus, the sentences are those of the first index, so all else is read only now.
     if corpus is None:
         _, index = indexes[0]
         corpus = NumberedTexts(
@@ -216,15 +223,17 @@ def _read_relevant(
 ) -> Sequence[Relevance] | None:
     """Return the relevant rows of each query; None without judgements.
 
-    A sentence that is left out of the results, since it is the query, is not relevant either.
+    A sentence that is equal to the query is left out of its results, so it does not count as
+    relevant either; ``--keep-identical`` keeps it in both.
     """
     if options.qrels is None:
         return None
     relevant = read_relevance(options.qrels, queries, corpus, progress, id_option="--id-column")
     if options.keep_identical:
         return relevant
+    # A relevant sentence that the corpus lacks has a row beyond its last.
     sentences = corpus.sentences
-    n_texts = len(sentences)  # a relevant sentence that the corpus lacks has a higher row
+    n_texts = len(sentences)
     kept = []
     for gain_of, query in zip(relevant, queries.sentences, strict=True):
         gains: Relevance = {}
@@ -248,14 +257,15 @@ def _require_same_rows(
 ) -> None:
     """Raise DataError if row i of a saved index is not sentence i of the corpus.
 
-    If the corpus is a file, only the number of its sentences is compared, since a sentence may be
-    longer here than when it was encoded: `analyze` puts the title of a document before its text.
+    Without ``--corpus``, the corpus is that of the first index, and all sentences are compared. If
+    it is a file, only the number of its sentences is: a sentence may be longer here than when it
+    was encoded, since `analyze` puts the title of a document before its text.
     """
     # Without --index, the indexes were built from the corpus, so there is nothing to check.
     paths = options.index or []
     for path, index in zip(paths, indexes, strict=False):
         is_alike = len(index.sentences) == len(corpus.sentences)
-        # Without a file, the corpus is that of the first index, which need not be compared.
+        # The first index has the very sentences of the corpus.
         if is_alike and options.corpus is None and index.sentences is not corpus.sentences:
             is_alike = all(map(operator.eq, index.sentences, corpus.sentences))
         if not is_alike:
@@ -269,7 +279,7 @@ def _require_same_rows(
 
 
 def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSource]:
-    """Check the options, and return the encoders with their names."""
+    """Check that the options agree, and return the models, or the indexes, with their names."""
     read_ranks(options.at)  # raises UsageError if these are no ranks
     if options.backend is SearchBackend.FAISS:
         require_extra("faiss", "--backend faiss")
@@ -311,9 +321,9 @@ def _check_options(options: RetrievalOptions, view: ViewOptions) -> list[NamedSo
 
 
 def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> list[NamedSource]:
-    """Return the models with their names, or the indexes if these are searched.
+    """Return the models with their names or, with ``--index``, the indexes with their names.
 
-    The first model belongs to the first file of vectors or index, and so on.
+    Model i belongs to file i of ``--embeddings`` or ``--index``.
     """
     models = options.model or []
     embeddings = options.embeddings or []
@@ -347,7 +357,7 @@ def _name_encoders(options: RetrievalOptions, labels: Sequence[str] | None) -> l
 def _query_encoder(
     model: ReadyEncoder, named: NamedSource, options: LoadOptions, progress: Progress
 ) -> NamedEncoder:
-    """Return a model as an encoder of queries, with the name that it has in tables."""
+    """Return a model as an encoder of queries, with the name and group of ``named``."""
     encode = partial(
         model.encode,
         prompt=model.query_prompt,
@@ -366,9 +376,10 @@ def _build_index(
     options: RetrievalOptions,
     progress: Progress,
 ) -> search_index.SearchIndex:
-    """Return an index of the corpus, with vectors from a file or, without a file, from the model.
+    """Return an index of the corpus for a model.
 
-    ``number`` is the position of the model, and of its file of vectors, among the options.
+    With ``--embeddings``, the vectors are read from file ``number``, otherwise the model encodes
+    the corpus.
     """
     prompt = model.document_prompt(options.corpus_prompt)
     if options.embeddings:
@@ -414,15 +425,16 @@ def _require_row_for_each(path: Path, vectors: Array, corpus: NumberedTexts) -> 
 
 
 _FREE_VARIATIONS = {"long", "weight_levels"}
-"""Variations in which the vectors of the corpus may differ from those of the queries."""
+"""Variations of a model that may differ between the corpus and the queries."""
 
 
 def _check_origin(
     path: Path, model: ReadyEncoder, options: RetrievalOptions, progress: Progress
 ) -> None:
-    """Check vectors by the side file that `simcse encode` has written for them, if there is one.
+    """Check a file of vectors by the side file that `simcse encode` has written, if there is one.
 
-    Raise an error if they do not come from the model, and warn if the corpus has changed since.
+    Raise an error if the vectors do not come from the model or are post-processed. Warn if the
+    corpus has changed since, and tell the user if only the corpus has a prompt.
     """
     if not side_file(path).is_file():
         return
@@ -430,8 +442,8 @@ def _check_origin(
     if not isinstance(side, dict) or "model_digest" not in side:
         return
 
-    # Some models convert their weights to the precision in use, so digests are compared only if it
-    # is that of the file, and only if neither file nor model has one of the `_FREE_VARIATIONS`.
+    # The digest of a model changes with the _FREE_VARIATIONS and, if it converts its weights, with
+    # the precision. So digests are compared only where these are the same.
     may_differ = bool(_FREE_VARIATIONS & (side.keys() | model.variations.keys()))
     precision = resolve_precision(options.precision, model.device)
     if side.get("precision") == precision and not may_differ:
@@ -460,7 +472,8 @@ def _tell_prompt(
 ) -> None:
     """Tell the user if the texts have a prompt and the queries have none.
 
-    The prompt of the texts is not used for queries, since many models have another one for these.
+    ``prompt`` is the prompt of the texts, as ``path`` records it. It is not used for the queries,
+    since many models have another one for queries.
     """
     if prompt and options.prompt is None and not model.query_prompt:
         progress.info(
@@ -489,7 +502,8 @@ def _load_index(
                 hint=f"if you trust it: --model {model}",
             )
 
-    # Queries are encoded as the vectors were, even if the model records another pooler.
+    # Queries are encoded as the vectors were. The recorded pooler is used even if the model has
+    # another one.
     long = checked(info.get("long", "cut"), LongTexts, f"{path}: long")
     recorded: dict[str, Any] = {"long": long}
     if options.pooler is None and info.get("pooler"):
@@ -519,14 +533,14 @@ def read_queries(
 ) -> NumberedTexts:
     """Return the queries: those of a file, a sample of the corpus, or those of ``--query``.
 
-    Rows without text are counted and left out.
+    Rows without text are left out, and the user is told how many.
     """
     if options.queries is not None:
         given = Given.of(options, progress=progress)
         given = given.of_texts(options.column, options.text, *_id_columns(options, QUERY_NAMES))
         source = source_name(options.queries)
-        # --id-column names a column of the corpus, of the queries, or of both, so the queries may
-        # lack it only if the corpus has it.
+        # --id-column names a column of the corpus, of the queries, or of both. So the queries may
+        # lack it only if it is that of the corpus.
         queries = read_texts(
             options.queries,
             given,
@@ -544,7 +558,10 @@ def read_queries(
 
 
 def _id_columns(options: RetrievalOptions, usual: Sequence[str]) -> Sequence[str | None]:
-    """Return the columns that hold ids: the one named, and with judgements the ``usual`` ones."""
+    """Return the columns that may hold ids: that of ``--id-column``, or None without the option.
+
+    With judgements, the ``usual`` columns follow.
+    """
     if options.qrels is None:
         return [options.id_column]
     return [options.id_column, *usual]
@@ -645,9 +662,10 @@ def _neighbour_rows(
     query_rows: Sequence[int],
     neighbours: Mapping[str, list[list[search_index.Neighbour]]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each neighbour.
+    """Yield a row for each neighbour of each query, as JSON and CSV hold it.
 
-    ``query_rows`` and the lines of the corpus start at 1; the header of a table is not counted.
+    ``query_rows`` are the numbers of the queries in their file. Like the lines of the corpus, they
+    start at 1, and the header of a table is not counted.
     """
     for number, query in enumerate(queries):
         for label, by_query in neighbours.items():
@@ -671,10 +689,11 @@ def _scores_with_tests(
     depth: int,
     n_left_out: int,
 ) -> tuple[list[dict[str, Any]], dict[str, PairedTest], list[Report]]:
-    """Return a row of scores for each model, the paired tests by system, and a table of both.
+    """Return a row of scores for each model, the paired tests by system, and a list of one table.
 
-    The table is in a list. All three are empty without scores. Hit rate and recall are at each rank
-    of ``ks``, nDCG and MRR at the last of them, and MRR at ``depth`` as well.
+    The table shows the scores and the tests. Without scores, all three are empty. Hit rate and
+    recall are at each rank of ``ks``, nDCG and MRR at the last rank of ``ks``, and MRR at ``depth``
+    as well.
     """
     if not scores:
         return [], {}, []
@@ -686,7 +705,7 @@ def _scores_with_tests(
 
 
 def _left_out_note(n_sentences: int, whose: str) -> list[str]:
-    """Return a note on sentences left out; ``whose`` is the word before "query"."""
+    """Return a list with a note on sentences left out, if any; ``whose`` stands before "query"."""
     if not n_sentences:
         return []
     count = "1 sentence" if n_sentences == 1 else f"{n_sentences:,} sentences"
@@ -703,9 +722,9 @@ def neighbour_tables(
 ) -> list[Report]:
     """Return a table for each query: its neighbours by rank, with columns for each model.
 
-    The ``ids`` of the queries, if they have any, stand before their texts. Long texts are cut
-    unless ``whole`` is true. A single model is not named. ``left_out`` says how
-    many sentences equal to each query were left out.
+    A single model is not named. The ``ids`` of the queries, if they have any, stand before their
+    texts. Long texts are cut, or shown in full with ``whole``. ``left_out`` maps a query to the
+    number of sentences that were left out, because they are equal to it.
     """
     shown = one_line if whole else partial(shorten, length=SHOWN_LENGTH)
     columns = [Column("rank", "#", "count")]

@@ -99,10 +99,13 @@ def write_run_report(run: Path, options: ReportOptions, progress: Progress) -> N
 
 
 def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], str]:
-    """Return the runs of the page with their names, and the name of the baseline."""
+    """Return the runs of the page with their names, and the name of the baseline.
+
+    Without a baseline, its name is "None", and has no use.
+    """
     run_path = str(run.resolve())
     baseline = options.baseline
-    # A model of the Hub keeps its whole name. If there is no baseline, its name is not used.
+    # A model of the Hub keeps its whole name.
     if baseline is None or not Path(baseline).exists():
         return name_sources([run_path], [run.resolve().name]), str(baseline)
     run_name, baseline_name = short_names([run_path, str(Path(baseline).resolve())])
@@ -110,10 +113,10 @@ def _name_runs(run: Path, options: ReportOptions) -> tuple[list[NamedSource], st
 
 
 def without_folders(value: Any) -> Any:
-    """Return a value with every absolute path cut to its last part.
+    """Return a value, such as a text or a dictionary, with every absolute path in it cut short.
 
-    The page may be passed on, and folders are private: ``/home/me/data/wiki.txt`` gives
-    ``wiki.txt``. Relative paths and URLs stay.
+    Only the last part of a path stays, because the page may be passed on, and folders are private:
+    ``/home/me/data/wiki.txt`` gives ``wiki.txt``. Relative paths and URLs stay as they are.
     """
     if isinstance(value, Mapping):
         return {without_folders(key): without_folders(part) for key, part in value.items()}
@@ -159,7 +162,10 @@ def _facts(records: Sequence[RunRecord], analyses: Sequence[Analysis]) -> Iterat
 
 
 def _mean_text(fractions: Sequence[float | None]) -> str | None:
-    """Return the mean and the deviation x100 as a text, or None if a value is missing."""
+    """Return the mean and the deviation x100 as a text, such as "76.25 ± 0.31".
+
+    A single value has no deviation. Return None if a value is missing.
+    """
     mean, deviation = mean_and_deviation(fractions)
     if mean is None:
         return None
@@ -169,11 +175,13 @@ def _mean_text(fractions: Sequence[float | None]) -> str | None:
 
 
 def _gain(records: Sequence[RunRecord]) -> str | None:
-    """Return how much training raised the dev score, as a text, or None if a run lacks a score.
+    """Return how much training raised the dev score x100, as a text.
 
-    The numbers are multiplied by 100. A single run may have recorded its gain with an interval,
-    which is then returned. Several seeds give their mean gain, with an interval over the seeds. The
-    text says what an interval is over.
+    - A single run that has recorded its gain with an interval gives what it recorded.
+    - Any other single run gives the difference of its scores.
+    - Several seeds give their mean gain, with an interval over the seeds.
+
+    Return None if a run lacks a score.
     """
     if len(records) == 1 and records[0].gain is not None:
         return f"{records[0].gain}, {records[0].gain.meaning}"
@@ -199,7 +207,7 @@ def _dev_name(record: RunRecord) -> str:
 def _scores(
     run: Path, record: RunRecord, options: ReportOptions, progress: Progress
 ) -> list[Analysis]:
-    """Return a list with the comparison of the run with the baseline and with published rows.
+    """Return, in a list, a comparison of the run with the baseline and with published rows.
 
     The list is empty if the run has no scores.
     """
@@ -226,7 +234,8 @@ def _scores(
         rows = options.row
         if not rows:
             systems = load_table(STS_TABLE).all_systems()
-            # For an unknown group its name is looked up as a row, which raises a helpful error.
+            # An unknown group has no rows. Its name is then taken for a row, which raises a helpful
+            # error below.
             rows = [system.name for system in systems if system.group == group] or [group]
         compare_options = replace(compare_options, against=[STS_TABLE], row=rows, group=group)
 
@@ -263,7 +272,10 @@ def own_average(entries: Sequence[Mapping[str, Any]], folders: Collection[str]) 
 
 
 def _training(sources: Sequence[NamedSource], records: Sequence[RunRecord]) -> list[Analysis]:
-    """Return the analysis of the training curves in a list; it is empty if no loss was logged."""
+    """Return the analysis of the training curves, in a list; no analysis if no loss was logged.
+
+    Runs without a logged loss are left out.
+    """
     logs = []
     records_of_logs = []
     for source, record in zip(sources, records, strict=True):
@@ -300,7 +312,10 @@ def _measured(lines: Sequence[Measured], name: str) -> list[tuple[int, float]]:
 def training_figure(
     logs: Sequence[Sequence[Measured]], records: Sequence[RunRecord]
 ) -> plots.Figure:
-    """Draw a line for the loss of each run and, if there are dev scores, a panel of these."""
+    """Draw the losses of each run, with their running mean, and in a second panel its dev scores.
+
+    Without any dev score there is one panel. ``logs`` are the lines of each run's log.
+    """
     dev_points = [_measured(lines, "dev_score") for lines in logs]
     has_scores = any(dev_points)
     n_panels = 2 if has_scores else 1
@@ -318,9 +333,9 @@ def training_figure(
 
 
 def running_mean(values: Floats, window: int) -> Floats:
-    """Return ``(N,)`` means, of each value together with the ``window - 1`` values before it.
+    """Return for each of N values the mean of it and the ``window - 1`` values before it.
 
-    For example, 1, 3, 5 and a window of 2 give 1, 2, 4.
+    The first values have fewer before them: 1, 3, 5 and a window of 2 give 1, 2, 4.
     """
     # The sum of a window is the difference of two running sums.
     ends = np.arange(1, len(values) + 1)
@@ -354,8 +369,8 @@ def _spaces(
 ) -> tuple[list[Analysis], str]:
     """Return the analyses of the vectors of rated pairs, and a sentence on what the run gained.
 
-    Both are empty if the options name no rated pairs. The sentence is empty, too, if the baseline
-    cannot be opened or a space has no score.
+    If the options name no rated pairs, there are no analyses, and the sentence is empty. It is also
+    empty if the baseline cannot be opened, or if a space has no score.
     """
     if options.data_dir is None and options.pair_file is None:
         progress.info(
@@ -371,12 +386,13 @@ def _spaces(
     run_options = SpaceOptions(**values, model=[run.path])
     data = read_pair_set(run_options, progress)
 
-    # ``before`` has the spaces of the baseline, if it can be opened; ``after``, those of the run.
+    # ``before`` are the spaces of the baseline, none if it cannot be opened. ``after`` are those of
+    # the run.
     is_start = options.baseline is None
     before = _encode_baseline(baseline, run_options, data, progress, is_start=is_start)
     after = encode_pairs(run_options, [run.label], progress, data)
     spaces = [*before, *after]
-    analyses = [space_analysis(analysis, spaces) for analysis in SPACE_ANALYSES]
+    analyses = [space_analysis(name, spaces) for name in SPACE_ANALYSES]
     verdict_text = ""
     if before:
         analyses += _changes(before[0], after[0])
@@ -395,9 +411,10 @@ def _encode_baseline(
     *,
     is_start: bool,
 ) -> list[EmbeddingSpace]:
-    """Return the spaces of the baseline.
+    """Return the spaces of the baseline on ``data``.
 
-    The model that training started from (``is_start``) has none if it cannot be opened any more.
+    ``is_start`` says that the baseline is the model that training started from. If this cannot be
+    opened any more, warn and return no space. For any other baseline this is an error.
     """
     try:
         options = replace(options, model=[baseline.path])
@@ -415,10 +432,11 @@ def _verdict(
     after: Sequence[EmbeddingSpace],
     progress: Progress,
 ) -> str:
-    """Say whether the run is better than the baseline ``label``, by the test of `compare`.
+    """Return a sentence on whether the run (``after``) is better than the baseline (``before``).
 
-    The test is over the scored pairs. A single baseline is paired with each seed of the run. There
-    is no test if these pairs chose a model of the run or of the baseline.
+    It reports the test of `compare` over the scored pairs. A single baseline is paired with each
+    seed of the run. There is no test if the scored pairs chose one of the models. ``label`` is the
+    name of the baseline.
     """
     data = before[0].data
     # The scored pairs come last; in the whole of STS-B they are the test set.
@@ -431,8 +449,8 @@ def _verdict(
     if len(baseline) == 1:
         baseline = np.repeat(baseline, len(candidate), axis=0)
     sample = PairedSample(data.pairs.gold[scored], candidate, baseline)
-    # Several baselines may have other seeds than the run, so they are not paired. The name of the
-    # measure seeds the draws, so `compare` draws the same resamples.
+    # Only a single baseline is paired by seed, since several may have other seeds than the run. The
+    # name of the measure seeds the draws, so `compare` draws the same resamples.
     tests, _ = paired_bootstrap(
         {data.measure: [sample]}, by_seed=len(before) == 1, progress=progress
     )
@@ -446,7 +464,7 @@ def _verdict(
 
 
 def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
-    """Return a list with the analysis of the pairs whose rank differs most between two spaces."""
+    """Return, in a list, the analysis of the pairs whose rank differs most between two spaces."""
 
     # All pairs are one subset of one task, so that they are ranked together.
     def scores(space: EmbeddingSpace) -> PairScores:
@@ -466,7 +484,7 @@ def _changes(before: EmbeddingSpace, after: EmbeddingSpace) -> list[Analysis]:
 
 def _neighbours(spaces: Sequence[EmbeddingSpace], options: ReportOptions) -> Analysis:
     """Return the nearest neighbours, in each space, of sentences drawn from the pairs."""
-    # Map each distinct sentence to its first row: in reverse order, that row is stored last.
+    # Map each distinct sentence to its first row: going backwards, the first row is stored last.
     sentences = spaces[0].data.pairs.sentences
     first_rows: dict[str, int] = {}
     for row in reversed(range(len(sentences))):

@@ -25,11 +25,14 @@ Groups = Mapping[str, str | None]
 
 
 def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row for each model; ``ci`` maps each score to its 95% interval over the queries."""
+    """Return a row of scores for each model; ``ranks`` are in ascending order.
+
+    The entry ``ci`` of a row maps each measure to its 95% interval over the queries.
+    """
     rows = []
     for name, model_scores in scores.items():
         values_of = _values_of_measures(model_scores, ranks)
-        # The text "retrieval" seeds the draws, so that the same queries are drawn for all models.
+        # All models have the same draws of queries, since the text "retrieval" seeds them.
         resampled = resample_means("retrieval", np.stack(list(values_of.values())))
         row: dict[str, Any] = {"model": name, "n_queries": model_scores.n_queries}
         for measure, values in values_of.items():
@@ -40,8 +43,12 @@ def score_rows(scores: _ModelScores, ranks: Sequence[int]) -> list[dict[str, Any
 
 
 def _values_of_measures(scores: RetrievalScores, ranks: Sequence[int]) -> dict[str, Floats]:
-    """Return the values ``(n,)`` of each measure, one value per query."""
-    # Column k - 1 of the scores is for rank k; the last column is for the whole depth.
+    """Return the values ``(n,)`` of each measure for n queries.
+
+    Hit rate and recall are at each of the ``ranks``, nDCG and MRR at the last rank, and ``mrr`` is
+    over the whole depth.
+    """
+    # Column k - 1 of the scores is for rank k, and the last column for the whole depth.
     largest_rank = ranks[-1]
     values = {f"hit_rate@{k}": scores.hits[:, k - 1] for k in ranks}
     values |= {f"recall@{k}": scores.recalls[:, k - 1] for k in ranks}
@@ -52,7 +59,10 @@ def _values_of_measures(scores: RetrievalScores, ranks: Sequence[int]) -> dict[s
 
 
 def interval_note(rows: Sequence[Mapping[str, Any]], measure: str, heading: str) -> str:
-    """Return a sentence with the interval of each row; ``heading`` is the name of the measure."""
+    """Return a sentence with the interval of a measure in each row.
+
+    ``measure`` is the key of the measure, and ``heading`` is how the sentence calls it.
+    """
     intervals = []
     for row in rows:
         ends = row["ci"][measure]
@@ -87,7 +97,10 @@ def search_tests(scores: _ModelScores, groups: Groups, rank: int) -> dict[str, P
 
 
 def verdict_notes(tests: Mapping[str, PairedTest], baseline: str, heading: str) -> list[str]:
-    """Return a sentence for each test, with p-values corrected for the number of tests (Holm)."""
+    """Return a sentence for each test, with p-values corrected for the number of tests (Holm).
+
+    ``tests`` maps a system to its test against ``baseline``; ``heading`` names what was tested.
+    """
     p_values = adjust([test.p_decisive for test in tests.values()], Correction.HOLM)
     notes = []
     for (name, test), p_value in zip(tests.items(), p_values, strict=True):

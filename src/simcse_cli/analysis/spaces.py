@@ -40,10 +40,10 @@ from simcse_cli.settings.declare import refuse_unused, settings_of
 
 @dataclass(frozen=True)
 class NamedEncoder:
-    """A model or a file of vectors, with its ``label`` in tables.
+    """A model or a file of vectors, ready to encode, with its ``label`` in tables.
 
-    A file has no ``pooler``. ``group`` is the name that several seeds share; ``suffix`` names the
-    post-processing.
+    ``source`` is its path or name. A file of vectors has no ``pooler``. ``group`` is the name that
+    several seeds share, and ``suffix`` names the post-processing, as in " + whitening (nli)".
     """
 
     label: str
@@ -78,13 +78,13 @@ def load_encoders(
 
     Each is opened only when its turn comes. ``--fit target`` fits the post-processing to ``pairs``.
     """
-    # A folder of seeds gives one encoder for each seed.
+    # A source that is a folder of seeds gives a named encoder for each seed.
     sources = []
     for source in _plan_sources(options, labels):
         for named in name_sources([source.path], [source.label]):
             sources.append((source, named))
 
-    # A model that is used several times, with different post-processors, is opened once.
+    # A model that occurs several times, with different post-processors, is opened once.
     n_uses = Counter(named.path for _, named in sources)
     kept: dict[str, EvalEncoder] = {}
     for source, named in sources:
@@ -115,7 +115,10 @@ class _Source:
 
 
 def _plan_sources(options: SpaceOptions, labels: Sequence[str] | None) -> list[_Source]:
-    """Return the models, then the files of vectors; raise UsageError if options disagree."""
+    """Return the sources that the options name: the models, then the files of vectors.
+
+    Raise UsageError if options disagree.
+    """
     paths = [*(options.model or []), *map(str, options.embeddings or [])]
     if not paths:
         raise UsageError("need a model, or --embeddings with --sentences", option="--model")
@@ -170,9 +173,9 @@ def _options_of_each(options: SpaceOptions, sources: Sequence[str]) -> list[Enco
 def _open(
     options: EncoderOptions, n_uses: int, kept: dict[str, EvalEncoder], progress: Progress
 ) -> EvalEncoder:
-    """Return the encoder of a model or file, from ``kept`` if it has been opened before.
+    """Return the encoder of a model or file of vectors, from ``kept`` if it is there.
 
-    An encoder with several uses is kept, and remembers its vectors.
+    If the encoder has several uses, it is added to ``kept``, and remembers its vectors.
     """
     path = options.model
     if path in kept:
@@ -186,10 +189,11 @@ def _open(
 
 @dataclass(frozen=True)
 class PairSet:
-    """Rated pairs with a name; only the last ``n_scored`` pairs count for the correlation.
+    """Rated pairs with a name.
 
-    In the whole of STS-B, these are the pairs of the test set; in other data, all pairs count.
-    ``measure`` is the name of their score in results of `eval sts`.
+    Only the last ``n_scored`` pairs count for the correlation. In the whole of STS-B, they are the
+    pairs of the test set; in other data, they are all pairs. ``measure`` is the name of their score
+    in results of `eval sts`.
     """
 
     name: str
@@ -199,7 +203,10 @@ class PairSet:
 
 
 def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet:
-    """Return the rated pairs of a file or of STS-B, which has 8,628 pairs of 17,256 sentences."""
+    """Return the rated pairs of ``--pair-file``, or those of STS-B.
+
+    The whole of STS-B has 8,628 pairs of 17,256 sentences.
+    """
     splits = get_args(Split)
     if options.split not in splits:
         raise UsageError(f"{options.split!r}; need one of {', '.join(splits)}", option="--split")
@@ -230,9 +237,10 @@ def read_pair_set(options: SpaceOptions, progress: Progress = SILENT) -> PairSet
 
 @dataclass(eq=False)  # equal and hashed by identity, for the cache of `spectrum_of`
 class EmbeddingSpace:
-    """The vectors of one encoder: pair i has row i of ``left`` and row i of ``right``, ``(N, D)``.
+    """The vectors of rated pairs by one encoder.
 
-    ``average`` is the mean score over all STS tasks, if a result has it.
+    Row i of ``left`` and row i of ``right``, both ``(N, D)``, belong to pair i. ``average`` is the
+    mean score of the encoder over the seven STS tasks, if a result has it.
     """
 
     encoder: NamedEncoder
@@ -256,7 +264,7 @@ class EmbeddingSpace:
 
     @property
     def score(self) -> float | None:
-        """Spearman correlation with the ratings of the scored pairs, a fraction."""
+        """Spearman correlation of cosines and ratings over the scored pairs; None if undefined."""
         scored = slice(-self.data.n_scored, None)
         return correlate(Metric.SPEARMAN, self.cosines[scored], self.data.pairs.gold[scored])
 
@@ -288,9 +296,10 @@ def sts_average(
 
     Scores are Spearman's correlations over all pairs of a task, without a regressor, even if the
     main score of the result is another. The mean comes from the first file with such scores of this
-    encoder: ``results`` are searched first, then the files in its run folder. Results of simcse
-    1.0.0 are passed over, because their digests do not say which tokenizer was used. If there is no
-    other result to use, a warning names the last file that was passed over.
+    encoder: ``results`` are searched first, then the files in its run folder.
+
+    Results of simcse 1.0.0 are passed over, because their digests do not say which tokenizer was
+    used. A warning names the last of them if no other result can be used.
     """
     older: Path | None = None
     for path, result in _sts_results(encoder, results):
@@ -315,9 +324,9 @@ def sts_average(
 def _sts_results(
     encoder: NamedEncoder, results: Sequence[Path]
 ) -> Iterator[tuple[Path, SuiteResult]]:
-    """Yield each STS result with the file that holds it.
+    """Yield each STS result with the path of its file; a file may hold those of several seeds.
 
-    The files are those in ``results``, then the JSON files in the encoder's own folder.
+    The files are ``results``, then the JSON files in the encoder's own folder.
     """
     folder = Path(encoder.source)
     for path in (*results, *sorted(folder.glob("*.json")), *sorted(folder.glob("results/*.json"))):
@@ -332,14 +341,13 @@ def _sts_results(
 def _belongs_to(result: SuiteResult, encoder: NamedEncoder) -> bool:
     """Tell whether a result was measured with this encoder and the same post-processing."""
     settings = result.settings
-    # A result with a post-processor for each task records the digest of the plain model, so it is
-    # recognised by the model's name, which includes the post-processing.
+    # If a post-processor was fitted for each task, the result has the digest of the plain model.
+    # Such a result is known by the name of the model, which includes the post-processing.
     if encoder.suffix and settings.get("model") == encoder.name:
         return True
     if settings.get("model_digest") != encoder.digest:
         return False
-    # For the same reason, equal digests do not suffice if only the result or only the encoder is
-    # post-processed.
+    # A plain encoder has the same digest as such a result, but the result is not its own.
     return bool(settings.get("postprocess")) == bool(encoder.suffix)
 
 
@@ -370,7 +378,10 @@ def spaces_payload(
 
 
 def _seed_means(group: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean and the deviation of every value that is a float in all seeds of a group."""
+    """Return the mean and the deviation over the seeds of a group, by key.
+
+    Only values that are floats in all seeds are averaged; with a single seed, none are.
+    """
     mean = {}
     deviation = {}
     for key in seeds[0]:

@@ -24,7 +24,7 @@ BOUND_NOTE = (
 
 @dataclass(frozen=True)
 class Spectrum:
-    """How evenly a space uses its directions; the singular values are in falling order."""
+    """How evenly a space uses its directions; the singular values are largest first."""
 
     effective_rank: float
     isotropy: float
@@ -40,8 +40,9 @@ class Spectrum:
 def describe_spectrum(rows: Floats) -> Spectrum:
     """Return singular values, effective rank and isotropy of ``(N, D)`` rows.
 
-    Source: Gao et al. 2021, Figure F.1. The paper does not say how rows are prepared, but derives
-    its section 5 for unit rows. Unit rows without centring are a toolkit default.
+    Source: Gao et al. 2021, Figure F.1. The paper does not say whether rows are scaled or centred,
+    but section 5 derives its results for unit rows. The toolkit's default is unit rows that are not
+    centred; see ``prepare_rows``.
     """
     values = singular_values(rows)
     return Spectrum(effective_rank(values), isotropy(rows), values)
@@ -59,10 +60,11 @@ class NegativesBound:
         bound          = gram_sum / (temperature m^2), at most negatives_term
 
     ``largest_eigenvalue`` and ``smallest_element`` are those of W W^T. If no element is negative,
-    the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984). Training that lowers this sum
-    thus lowers the limit of the eigenvalue, which flattens the spectrum. For m equal unit rows,
-    ``gram_sum`` is m^2, ``largest_eigenvalue`` is m, and ``negatives_term`` and ``bound`` are
-    1 / temperature.
+    the largest eigenvalue is at most ``gram_sum`` (Merikoski 1984). So training that lowers
+    ``gram_sum`` lowers this limit of the eigenvalue, which flattens the spectrum.
+
+    For m equal unit rows, ``gram_sum`` is m^2, ``largest_eigenvalue`` is m, and ``negatives_term``
+    and ``bound`` are 1 / temperature.
     """
 
     gram_sum: float
@@ -75,9 +77,10 @@ class NegativesBound:
 def negatives_bound(
     rows: AnyFloats, *, temperature: float = 0.05, block_rows: int = 1024
 ) -> NegativesBound:
-    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021; the rows are not scaled.
+    """Return the quantities of Eqs. 6 and 7 in Gao et al. 2021 for ``(m, D)`` rows.
 
-    The products of the rows are computed in float32, block by block.
+    The rows are taken as they are, so the caller scales them. To save memory, the products of the
+    rows are computed in float32, block by block.
     """
     # The sum of all products of two rows is the squared length of the sum of the rows.
     total = rows.sum(axis=0, dtype=np.float64)
@@ -105,10 +108,12 @@ def negatives_bound(
 
 @lru_cache(maxsize=16)  # `geometry` and `spectrum` need the same spectra
 def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
-    """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths."""
+    """Return the spectrum of all sentences of a space; ``raw`` rows keep their lengths.
+
+    Raise DataError if the rows have no directions: they are zero, or equal and to be centred.
+    """
     vectors = space.vectors
-    # Rows that are equal but not zero have one direction. Without their mean they are only rounding
-    # errors, so the test is made before centring.
+    # Equal rows are only rounding errors once they are centred, so they are tested before.
     rows = prepare_rows(vectors, normalize=not raw)
     if not rows.any() or (center and np.allclose(rows, rows[0])):
         raise DataError(
@@ -120,7 +125,7 @@ def spectrum_of(space: EmbeddingSpace, *, raw: bool, center: bool) -> Spectrum:
 
 
 def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = False) -> Floats:
-    """Return the rows in float64, first scaled to length 1 and then centred, if asked for."""
+    """Return the rows in float64, first scaled to length 1 and then centred, each if asked for."""
     rows = unit_rows(vectors, np.float64) if normalize else vectors.astype(np.float64)
     if center:
         rows = rows - rows.mean(axis=0)
@@ -130,9 +135,9 @@ def prepare_rows(vectors: AnyFloats, *, normalize: bool = True, center: bool = F
 def singular_values(vectors: AnyFloats) -> Floats:
     """Return the ``min(N, D)`` singular values, largest first.
 
-    The factor R of a QR decomposition has the same singular values, and is no larger than
-    ``(D, D)``, however many rows there are. A Gram matrix would be as small, but would lose the
-    values below 1e-8 of the largest.
+    They are those of the factor R of a QR decomposition, which is no larger than ``(D, D)``,
+    however many rows there are. A Gram matrix would be as small, but would lose the values below
+    1e-8 of the largest.
     """
     triangle = np.linalg.qr(vectors.astype(np.float64), mode="r")
     values: Floats = np.linalg.svd(triangle, compute_uv=False)
@@ -160,9 +165,9 @@ def isotropy(vectors: AnyFloats) -> float:
 
         min_c Z(c) / max_c Z(c),  Z(c) = sum_i exp(c . v_i)
 
-    where c runs over the eigenvectors of V^T V, each with both signs, since the sign of an
-    eigenvector is arbitrary. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i``
-    give 1. The value depends on the norms, so models are compared on unit rows.
+    where c runs over the unit eigenvectors of V^T V. Their signs are arbitrary, so each is taken
+    with both signs. Equal unit rows give ``exp(-2)``; the 2D vectors ``+e_i`` and ``-e_i`` give 1.
+    The value depends on the norms, so models are compared on unit rows.
     """
     rows = vectors.astype(np.float64)
     _, directions = np.linalg.eigh(rows.T @ rows)
@@ -199,7 +204,11 @@ def spectrum_figure(spectra: Mapping[str, Spectrum]) -> plots.Figure:
 def spectrum_analysis(
     spaces: Sequence[EmbeddingSpace], *, raw: bool = False, center: bool = False
 ) -> Analysis:
-    """Return the singular values of each space; JSON and CSV hold all of them, the table some."""
+    """Return the spectrum and the ``NegativesBound`` of each space.
+
+    JSON and CSV hold all singular values, the table some. ``raw`` leaves the lengths of the vectors
+    as they are; ``center`` subtracts the mean vector.
+    """
     data = spaces[0].data
     by_name = {}
     measures = []

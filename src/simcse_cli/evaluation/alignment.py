@@ -10,7 +10,7 @@ import numpy as np
 from simcse_cli.arrays import AnyFloats, Booleans, Floats
 from simcse_cli.postprocess.unit_rows import unit_rows
 
-POSITIVE_SHARE = 0.8  # of the scale: a pair rated above it, such as above 4 of 5, is positive
+POSITIVE_SHARE = 0.8  # of the scale; pairs with a higher rating, such as above 4 of 5, are positive
 
 
 def alignment(left: AnyFloats, right: AnyFloats) -> float:
@@ -59,7 +59,10 @@ def rated_above(gold: AnyFloats) -> str:
 
 
 def scale_note(gold: AnyFloats) -> str | None:
-    """Return the scale that ratings are taken for; None for that of STS with a positive pair."""
+    """Return a note on the scale of the ratings, and on the rating above which pairs are positive.
+
+    Return None if nothing is unusual: the scale is that of STS, and there is a positive pair.
+    """
     low, high = rating_scale(gold)
     if (low, high) == (0.0, 5.0) and is_positive(gold).any():
         return None
@@ -70,16 +73,15 @@ def scale_note(gold: AnyFloats) -> str | None:
 
 
 def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) -> float:
-    """Return the log of the mean Gaussian potential over all unordered pairs of different rows.
+    """Return the log of the mean Gaussian potential over all unordered pairs of rows.
 
     Source: Wang and Isola 2020. With u_i the rows, scaled to length 1:
 
         log of the mean over i < j of exp(-t * |u_i - u_j|^2)
 
-    Each pair counts once, a row never pairs with itself, and equal rows are pairs at distance 0.
-    The value is exact: tiles of ``block_rows`` by ``block_rows`` pairs are computed one by one, to
-    save memory. The sum is kept relative to the largest term, so that a large ``t`` does not
-    underflow.
+    Each pair counts once, and no row is paired with itself. The value is exact. To save memory,
+    tiles of ``block_rows`` by ``block_rows`` pairs are computed one by one. The potentials are
+    divided by the largest one before they are added up, so that they do not underflow.
 
     ``vectors`` are ``(N, D)``, any norm, N at least 2. ``t`` must be above 0; it is 2 in all tables
     and figures of the papers. The value is in ``[-4t, 0]``: 0 when all rows point the same way, -8
@@ -92,7 +94,7 @@ def uniformity(vectors: AnyFloats, t: float = 2.0, *, block_rows: int = 1024) ->
     total = 0.0  # sum of the potentials, divided by the largest potential so far
     for exponents in _pair_exponents(unit_rows(vectors, np.float64), t, block_rows):
         peak = float(exponents.max())
-        # A new largest exponent rescales the sum so far.
+        # If this tile has a new largest potential, the sum so far is divided by it instead.
         if peak > largest:
             total *= np.exp(largest - peak)
             largest = peak
@@ -115,7 +117,8 @@ def _pair_exponents(units: Floats, t: float, block_rows: int) -> Iterator[Floats
             tile -= squared_norms[None, columns]
             np.minimum(tile, 0, out=tile)
             tile *= t
-            # A tile on the diagonal has each pair twice, and rows with themselves.
+            # A tile on the diagonal has each pair twice, and each row with itself. Only what lies
+            # above the diagonal is kept.
             if first_column == first_row:
                 tile = tile[np.triu_indices(len(tile), k=1)]
             if tile.size:
@@ -123,10 +126,11 @@ def _pair_exponents(units: Floats, t: float, block_rows: int) -> Iterator[Floats
 
 
 def mean_cosine(vectors: AnyFloats) -> float:
-    """Return the mean cosine over all unordered pairs of different rows, in [-1, 1].
+    """Return the mean cosine over all unordered pairs of rows, in [-1, 1].
 
-    Source: Ethayarajh 2019, who measures anisotropy as the mean cosine of random texts; here the
-    mean is exact. With u_i the N rows, scaled to length 1, it is
+    No row is paired with itself. Source: Ethayarajh 2019, who measures anisotropy as the mean
+    cosine of texts drawn at random; here the mean is over all texts. With u_i the N rows, scaled to
+    length 1, the mean is
 
         (|sum_i u_i|^2 - sum_i |u_i|^2) / (N (N - 1))
 

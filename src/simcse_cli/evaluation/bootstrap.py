@@ -19,7 +19,10 @@ from simcse_cli.results.result import SuiteResult
 from simcse_cli.settings.choices import Aggregation, Correction, Metric
 
 Centred = Callable[[Floats], Floats]
-"""Maps the counts of R resamples to centred values of the n pairs, both ``(n, R)``."""
+"""Maps the counts of R resamples to the centred values of n pairs in each resample.
+
+Both are ``(n, R)``.
+"""
 N_RESAMPLES = 1000
 LEVEL = 0.95
 _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cache
@@ -31,7 +34,7 @@ _BLOCK_CELLS = 400_000  # 3 MB as float64: a block stays in the processor's cach
 
 
 def task_generator(task: str, seed: int) -> np.random.Generator:
-    """Return a random generator for one task, independent of which other tasks are scored."""
+    """Return the random generator of a task, the same whatever other tasks are scored."""
     return np.random.default_rng([seed, *task.encode()])
 
 
@@ -44,8 +47,8 @@ def resample_counts(n: int, n_resamples: int, rng: np.random.Generator) -> Itera
     columns_per_block = max(1, _BLOCK_CELLS // n)
     for start in range(0, n_resamples, columns_per_block):
         n_columns = min(columns_per_block, n_resamples - start)
-        # A draw is the number of a cell in the flat table of pairs by resamples, so that one
-        # bincount counts all draws.
+        # Pair p in resample r is cell ``p * n_columns + r`` of the flattened counts, so a single
+        # bincount of the cells that are drawn counts all draws.
         cells = rng.integers(n, size=(n, n_columns)) * n_columns + np.arange(n_columns)
         counts = np.bincount(cells.ravel(), minlength=n * n_columns)
         yield counts.reshape(n, n_columns).astype(np.float64)
@@ -71,15 +74,15 @@ class ResampledCorrelation:
 
     def __call__(self, counts: Floats) -> Floats:
         """Return ``(models, R)`` correlations for counts ``(n, R)``; NaN where undefined."""
-        # The values are centred, so sums of products weighted by the counts are covariances, up to
-        # a factor that cancels out.
+        # Scores and gold scores are centred. So the sum of their products, each weighted by its
+        # count, is the covariance, up to a factor that cancels out.
         gold = self._centre_gold(counts)
         weighted_gold = counts * gold
         gold_variance = (weighted_gold * gold).sum(axis=0)
         gold_varies = _drawn_range(self._gold, counts) > 0
         correlations = np.full((len(self._scores), counts.shape[1]), np.nan)
         models = zip(correlations, self._scores, self._centre_scores, strict=True)
-        for row, values, centre in models:
+        for row, values, centre in models:  # each row of ``correlations`` is filled in place
             scores = centre(counts)
             scale = np.sqrt((counts * scores * scores).sum(axis=0) * gold_variance)
             varies = gold_varies & (_drawn_range(values, counts) >= LEAST_COSINE_RANGE)
@@ -121,7 +124,7 @@ def _centred_values(values: Floats) -> Centred:
 def _centred_ranks(values: Floats) -> Centred:
     """Return a function that takes counts, and returns the ranks in each resample less their mean.
 
-    The mean of n ranks is (n + 1) / 2. Equal values share the mean of their ranks.
+    Equal values share the mean of their ranks.
     """
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     # `order` sorts the values; in that order, group g of equal values begins at starts[g].
@@ -132,8 +135,8 @@ def _centred_ranks(values: Floats) -> Centred:
         drawn = np.add.reduceat(counts[order], starts, axis=0)  # (groups, R)
         drawn_up_to = np.cumsum(drawn, axis=0)
         # The ranks of a group of equal values end at drawn_up_to, so their mean is
-        #     drawn_up_to - (drawn - 1) / 2
-        # from which (n + 1) / 2 is subtracted; n is drawn_up_to[-1].
+        # drawn_up_to - (drawn - 1) / 2. The mean of all n ranks is (n + 1) / 2, where n is
+        # drawn_up_to[-1]. Their difference is drawn_up_to - (drawn + n) / 2.
         centred_ranks = drawn_up_to - (drawn + drawn_up_to[-1]) / 2
         return np.take(centred_ranks, group, axis=0)
 
@@ -173,7 +176,7 @@ def with_intervals(
             tasks[name] = replace(task, extra=extra)
     means = np.mean(list(resampled.values()), axis=0)
     figures = dict(result.figures)
-    # The mean over one task is that task, which has had its warning.
+    # A single task and the average have the same resamples, so one warning is enough.
     is_defined = _defined(means, "interval of average", progress if len(resampled) > 1 else SILENT)
     if is_defined is not None:
         figures["average_ci"] = interval(means[is_defined])
@@ -181,9 +184,10 @@ def with_intervals(
 
 
 def _defined(resampled: Floats, place: str, progress: Progress) -> Booleans | None:
-    """Return which of the resampled scores ``(R,)`` are defined; warn if some are not.
+    """Return a mask of the resampled scores ``(R,)`` that are defined; warn if some are undefined.
 
-    Return None if more than half of them are undefined.
+    Return None if more than half are undefined. ``place`` says in the warning what the scores are
+    resampled for.
     """
     is_defined = ~np.isnan(resampled)
     n_undefined = int(np.count_nonzero(~is_defined))
@@ -206,10 +210,10 @@ def resample_sts(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Floats:
-    """Return ``(R,)`` scores of one task, whose pairs are drawn with replacement in each stratum.
+    """Return ``(R,)`` scores of one task, one for each resample.
 
-    ``subsets`` are the predicted and gold values ``(n,)`` of each subset, n at least 2. An interval
-    needs about a thousand resamples.
+    The pairs of each stratum are drawn with replacement. ``subsets`` are the predicted and gold
+    values ``(n,)`` of each subset, n at least 2. An interval needs about a thousand resamples.
     """
     rng = task_generator(task, seed)
     parts, weights = strata(aggregation, subsets)
@@ -225,9 +229,10 @@ def resample_sts(
 def resample_accuracy(
     task: str, correct: Booleans, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return ``(R,)`` accuracies of resamples; ``correct`` marks the correctly classified examples.
+    """Return ``(R,)`` accuracies, one for each resample.
 
-    Since examples are drawn with replacement, the number of correct ones is binomial.
+    ``correct`` marks the examples that are classified correctly. Since examples are drawn with
+    replacement, the number of correct ones in a resample is binomial.
     """
     rng = task_generator(task, seed)
     return rng.binomial(len(correct), correct.mean(), size=n_resamples) / len(correct)
@@ -236,7 +241,11 @@ def resample_accuracy(
 def resample_means(
     task: str, values: Floats, *, n_resamples: int = N_RESAMPLES, seed: int = 0
 ) -> Floats:
-    """Return means ``(measures, R)`` of ``values`` ``(measures, n)`` over resampled examples."""
+    """Return the means of measures over resampled examples.
+
+    ``values`` ``(measures, n)`` over n examples give ``(measures, R)``. ``task`` and ``seed``
+    determine which examples are drawn, whatever the values are.
+    """
     blocks = resample_counts(values.shape[1], n_resamples, task_generator(task, seed))
     sums = np.hstack([values @ counts for counts in blocks])
     return np.asarray(sums / values.shape[1])
@@ -259,7 +268,7 @@ class PairedSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Discordance:
-    """How many of ``n`` examples are classified correctly by only one of two classifiers."""
+    """How many of ``n`` examples only the candidate, or only the baseline, classifies correctly."""
 
     n_only_candidate: int
     n_only_baseline: int
@@ -270,11 +279,17 @@ class Discordance:
 class PairedTest:
     """The score of a candidate minus that of a baseline, with a 95% interval and p-values.
 
-    Scores are fractions. ``n_pairs`` counts the examples: scored sentence pairs, classified texts
-    or queries. The two-sided ``p_value`` comes from the bootstrap over the examples. If both
-    systems have several seeds, ``n_seeds`` is the smaller number of seeds, and ``p_seeds`` comes
-    from the t-test over seeds. ``p_both`` is then the larger of ``p_seeds`` and the p-value over
-    seeds and examples together, and the interval comes from the test that gave this p-value.
+    Scores are fractions. If one of the systems has a single seed, the interval comes from the
+    bootstrap over the examples. If both systems have several, there are also a t-test over the
+    seeds, and a test over seeds and examples together. The interval then comes from the one of
+    these two with the larger p-value.
+
+    Attributes:
+        p_value: of the bootstrap, two-sided.
+        n_pairs: the number of examples: scored sentence pairs, classified texts or queries.
+        n_seeds: the smaller number of seeds, if both systems have several.
+        p_seeds: of the t-test over the seeds.
+        p_both: the larger of ``p_seeds`` and the p-value over seeds and examples together.
     """
 
     difference: float
@@ -297,11 +312,11 @@ class PairedTest:
         return f"{self.n_pairs:,} {unit}{seeds}"
 
     def verdict(self, p_value: float, baseline: str, unit: str) -> str:
-        """Return in words what the test says; the p-value may be corrected for several tests.
+        """Return in words what the test says.
 
         An interval from 0.012 to 0.023 with p = 0.01 is "better than base by 1.2 to 2.3 points". A
         p of 5% or more, or an interval that contains 0, is "no difference from base that
-        1,379 pairs could show".
+        1,379 pairs could show". ``p_value`` is ``p_decisive``, maybe corrected for several tests.
         """
         if p_value >= 0.05 or self.low <= 0 <= self.high:
             return f"no difference from {baseline} that {self.examples(unit)} could show"
@@ -321,9 +336,9 @@ A task is left out, and the mean is None, where more than half of the resamples 
 class _Differences:
     """The differences between two systems on one task: observed, and resampled ``(R,)``.
 
-    ``seed_scores`` holds the scores of candidate and baseline, ``(seeds, 1 + R)`` each: the
-    observed score of a seed, then the resampled ones. It may be None if neither system has several
-    seeds.
+    ``seed_scores`` holds two arrays ``(seeds, 1 + R)``, for candidate and baseline. A row has the
+    observed score of a seed, then its resampled scores. Without several seeds, ``seed_scores`` may
+    be None.
     """
 
     observed: float
@@ -349,14 +364,14 @@ class _Differences:
     def test(self, *, by_seed: bool) -> PairedTest:
         """Return the test over the examples and, if both systems have several seeds, over seeds.
 
-        ``by_seed`` says that equal positions of candidate and baseline are the same seed.
+        ``by_seed`` says that seed i of both systems is the same.
         """
         # Examples alone: the bootstrap.
         low, high = np.quantile(self.resampled, [0.025, 0.975])
-        n_not_above = int(np.count_nonzero(self.resampled <= 0))
-        n_not_below = int(np.count_nonzero(self.resampled >= 0))
+        n_at_most_0 = int(np.count_nonzero(self.resampled <= 0))
+        n_at_least_0 = int(np.count_nonzero(self.resampled >= 0))
         # The observed data count as one more resample, so that the p-value is never 0.
-        n_on_smaller_side = min(n_not_above, n_not_below)
+        n_on_smaller_side = min(n_at_most_0, n_at_least_0)
         p_value = min(1.0, 2 * (n_on_smaller_side + 1) / (self.resampled.size + 1))
         bootstrap_test = PairedTest(self.observed, float(low), float(high), p_value, self.n_pairs)
         if self.seed_scores is None:
@@ -365,8 +380,8 @@ class _Differences:
         if n_seeds < 2:
             return bootstrap_test
 
-        # The test over seeds alone, then over seeds and examples together. The one with the larger
-        # p-value gives the interval.
+        # The test over seeds alone, then over seeds and examples together. The test with the larger
+        # p-value gives the interval. Paired seeds are one sample, of differences.
         candidate, baseline = self.seed_scores
         sides = [candidate - baseline] if by_seed else [candidate, baseline]
         observed_sides = [side[:, 0] for side in sides]
@@ -389,8 +404,9 @@ class _Differences:
     ) -> tuple[float, float]:
         """Return variance and degrees of freedom of the difference over seeds and examples.
 
-        ``sides`` are the scores of both systems, or the differences of paired seeds, ``(seeds, 1 +
-        R)`` each.
+        ``sides`` are arrays ``(seeds, 1 + R)``: the scores of each system, or one array of the
+        differences of paired seeds. ``seed_variance`` and ``seed_freedom`` are those over seeds
+        alone.
 
         Source: Clark 1973, quasi-F; Satterthwaite 1946. A difference is modelled as the sum of a
         mean, an effect of the seed, an effect of the example, and a residual. The variance over
@@ -398,9 +414,9 @@ class _Differences:
         contains the effect of the example and the residual. The residual is subtracted from the
         variance of the bootstrap, so that it counts once.
         """
-        # The resamples of a seed, less their mean over seeds, vary by the residual alone. Their
-        # variances, summed over s seeds and divided by s - 1, give the residual variance of one
-        # seed; divided by s too, they give that of the mean over seeds.
+        # The scores of a seed, less the mean over seeds in each resample, vary by the residual
+        # alone. The sum of these variances over s seeds, divided by s - 1, is the residual variance
+        # of one seed. Divided by s as well, it is that of the mean over seeds.
         residual = 0.0
         for side in sides:
             resampled = side[:, 1:]
@@ -421,8 +437,8 @@ class _Differences:
 def t_test(candidate: Floats, baseline: Floats, *, by_seed: bool) -> float:
     """Return the two-sided p-value of a t-test over seeds, in [0, 1].
 
-    Both arrays hold one score for each seed, at least two. With ``by_seed``, entry i of both has
-    the same seed, and Student's paired test is used, otherwise Welch's. Equal scores give 1; paired
+    Both arrays hold one score for each seed, at least two. If entry i of both has the same seed
+    (``by_seed``), this is Student's paired test, otherwise Welch's. Equal scores give 1; paired
     differences of (1, 2, 3) points give t = 3.46 with 2 degrees of freedom, p = 0.074.
     """
     sides = [candidate - baseline] if by_seed else [candidate, baseline]
@@ -439,9 +455,9 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 
 
 def _seed_variance(sides: Sequence[Floats]) -> tuple[float, float]:
-    """Return the variance of a mean over seeds, and the degrees of freedom of that variance.
+    """Return the variance of a mean over seeds, and its degrees of freedom.
 
-    ``sides`` holds one or two arrays with a value for each seed. For two, the variance is that of
+    ``sides`` holds one or two arrays with a value for each seed. Two arrays give the variance of
     the difference of their means (Welch).
     """
     variance = denominator = 0.0
@@ -484,12 +500,13 @@ def paired_bootstrap(
 ) -> Tests:
     """Return the test of each task and that of the mean over the tasks.
 
-    Each resample draws pairs with replacement within each stratum. All seeds of both systems are
-    scored on the same draw, and each system's scores are averaged over its seeds. ``by_seed`` says
-    that seed i of both systems is the same.
+    ``tasks`` maps each task to the samples of its subsets. Each resample draws pairs with
+    replacement within each stratum. All seeds of both systems are scored on the same draw, and each
+    system's scores are averaged over its seeds. ``by_seed`` says that seed i of both systems is the
+    same.
 
-    The p-value of the bootstrap is twice the share of the resampled differences that are at most 0,
-    or that are at least 0, whichever share is smaller. The observed data count as one more
+    Some of the resampled differences are at most 0, and some are at least 0. The p-value of the
+    bootstrap is twice the smaller of these two shares. The observed data count as one more
     resample, so the p-value lies in [2 / (n_resamples + 1), 1]. Equal models give 1. The interval
     needs about a thousand resamples. Resamples without a correlation are left out, with a warning.
     """
@@ -541,7 +558,7 @@ def _weighted_differences(
 def paired_accuracy_bootstrap(
     tasks: Mapping[str, Discordance], *, n_resamples: int = 2000, seed: int = 0
 ) -> Tests:
-    """Return the test of each task's difference in accuracy and that of the mean over the tasks.
+    """Return the test of the difference in accuracy on each task, and in the mean over the tasks.
 
     Each resample draws the examples of a task with replacement, the same for both models. An
     example is of one of three kinds: only the candidate is right, only the baseline is, or the two
@@ -566,11 +583,11 @@ def paired_mean_bootstrap(
     seed: int = 0,
     by_seed: bool = False,
 ) -> Tests:
-    """Return the test of each task's difference in means, and that of the mean over the tasks.
+    """Return the test of the difference in means on each task, and in the mean over the tasks.
 
-    A task holds the candidate's and the baseline's values of its examples, such as hits or the
-    nDCG of queries, ``(seeds, n)`` each. Each resample draws examples with replacement, the same
-    for all seeds. ``by_seed`` says that seed i of both systems is the same.
+    ``tasks`` maps each task to two arrays ``(seeds, n)``, for candidate and baseline: the values of
+    n examples, such as the nDCG of queries. Each resample draws examples with replacement, the same
+    ones for all seeds. ``by_seed`` says that seed i of both systems is the same.
     """
     differences: dict[str, _Differences] = {}
     for task, (candidate, baseline) in tasks.items():
@@ -612,7 +629,7 @@ def _tests(
     for name, task in tasks.items():
         if defined := task.where_defined(name, progress):
             tests[name] = defined.test(by_seed=by_seed)
-    # The mean over one task is that task, which has had its warning.
+    # A single task and the average have the same resamples, so one warning is enough.
     defined = over_tasks.where_defined("average", progress if len(tasks) > 1 else SILENT)
     return tests, None if defined is None else defined.test(by_seed=by_seed)
 
@@ -638,10 +655,10 @@ def mcnemar_exact(counts: Discordance) -> float:
 def adjust(p_values: Sequence[float], correction: Correction) -> list[float]:
     """Return the p-values corrected for their number, in the order given, each at most 1.
 
-    Holm multiplies the i-th smallest of m p-values by m - i + 1; no result may be below that of a
-    smaller p-value. Benjamini-Hochberg multiplies it by m / i; no result may be above that of a
-    larger p-value. (0.01, 0.04, 0.03) becomes (0.03, 0.06, 0.06) by Holm and (0.03, 0.04, 0.04)
-    by Benjamini-Hochberg.
+    - Holm multiplies the i-th smallest of m p-values by m - i + 1. Then it raises each product to
+      at least that of the next smaller p-value: (0.01, 0.04, 0.03) becomes (0.03, 0.06, 0.06).
+    - Benjamini-Hochberg multiplies the i-th smallest by m / i. Then it lowers each product to at
+      most that of the next larger p-value: (0.01, 0.04, 0.03) becomes (0.03, 0.04, 0.04).
     """
     p = np.asarray(p_values, dtype=np.float64)
     if correction is Correction.NONE or p.size == 0:

@@ -52,10 +52,10 @@ def pearson(x: _Numbers, y: _Numbers) -> float | None:
 
 
 def spearman(x: _Numbers, y: _Numbers) -> float | None:
-    """Return Spearman's correlation in [-1, 1]: Pearson's of the ranks; ties share their mean rank.
+    """Return Spearman's correlation in [-1, 1], which is Pearson's correlation of the ranks.
 
-    Return None if a side is constant or has fewer than two values. Only the order of the values
-    counts.
+    Tied values share their mean rank. Return None if a side is constant or has fewer than two
+    values.
     """
     return pearson(rankdata(x), rankdata(y))
 
@@ -78,11 +78,15 @@ def strata(
 ) -> tuple[list[tuple[Floats, ...]], Floats]:
     """Return the parts of an STS task that are correlated on their own, and their weights.
 
-    Scores, bootstrap intervals and paired tests all use these parts. ``all`` makes one part of all
-    pairs. ``mean`` and ``wmean`` make each subset a part, with weight 1 or its number of pairs.
+    Scores, bootstrap intervals and paired tests all use these parts:
 
-    Each of the ``subsets``, at least one, is a tuple of vectors ``(n,)`` over its pairs, for
-    example gold and predicted values; all vectors but the first may also be ``(seeds, n)``.
+    - ``all``: one part of all pairs;
+    - ``mean``: each subset is a part, with weight 1;
+    - ``wmean``: each subset is a part, and its weight is its number of pairs.
+
+    There must be at least one subset. A subset of n pairs is a tuple of arrays, for example the
+    gold and the predicted values. The first array is ``(n,)``, the others are ``(n,)`` or
+    ``(seeds, n)``.
     """
     if aggregation is Aggregation.ALL:
         joined = [np.concatenate(side, axis=-1) for side in zip(*subsets, strict=True)]

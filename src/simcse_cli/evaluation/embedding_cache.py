@@ -23,20 +23,20 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.files.system import default_cache_dir
 from simcse_cli.progress import SILENT, Progress
 
-_MARK = "2-"  # starts the name of a folder; those of version 1.0.0 have no mark
+_MARK = "2-"  # starts the name of a folder; the folders of version 1.0.0 have no mark
 Embeddings = Floats32
 Encode = Callable[[Sequence[str]], Embeddings]
 """Maps N sentences to ``(N, D)`` vectors; row i belongs to sentence i."""
 
 
 def encode_distinct(encode: Encode, sentences: Sequence[str]) -> Mapping[str, Embeddings]:
-    """Return a mapping from every distinct sentence to its vector, by one call of ``encode``."""
+    """Return a mapping from every distinct sentence to its vector; call ``encode`` once."""
     distinct = list(dict.fromkeys(sentences))
     return dict(zip(distinct, encode(distinct), strict=True))
 
 
 def memoize(encode: Encode) -> Encode:
-    """Return an encode function that encodes every distinct sentence once, over all its calls."""
+    """Return a function like ``encode`` that keeps its vectors, and encodes no sentence twice."""
     vector_of: dict[str, Embeddings] = {}
 
     def encode_once(sentences: Sequence[str]) -> Embeddings:
@@ -76,12 +76,14 @@ class _KeptResult:
 
 
 class EvaluationCache:
-    """Vectors and results of one encoder.
+    """Vectors and results of one encoder, kept on disk.
 
     Each entry has a checksum; a corrupt entry is computed again and replaced. If the cache is not
-    writable, there is one warning and the cache is not used any more. Without a ``folder`` nothing
-    is kept; without ``keep_vectors`` only results are kept. ``encoder_key`` is a text that differs
-    for any two encoders with different vectors.
+    writable, there is one warning and the cache is not used any more.
+
+    ``folder`` holds the caches of all encoders; without it nothing is kept. Without
+    ``keep_vectors`` only results are kept. ``encoder_key`` is a text that differs for any two
+    encoders with different vectors.
     """
 
     def __init__(
@@ -103,7 +105,8 @@ class EvaluationCache:
     def embed(self, name: str, sentences: Sequence[str], encode: Encode) -> Embeddings:
         """Return the vectors of ``sentences``, ``(N, D)``, from the cache or from ``encode``.
 
-        ``encode`` gets every distinct sentence once. The vectors' file name begins with ``name``.
+        ``encode`` gets every distinct sentence once. The name of the file of vectors begins with
+        ``name``.
         """
         distinct = list(dict.fromkeys(sentences))
         path = self._path(name, distinct, "npz")
@@ -158,7 +161,10 @@ class EvaluationCache:
             self._folder = None
 
     def _path(self, name: str, key: Any, ending: str) -> Path | None:
-        """Return the file of an entry, named by a digest of its ``key``; None without a cache."""
+        """Return the file of an entry, named by a digest of ``key``; None if nothing is kept.
+
+        ``key`` holds the sentences of vectors, or what a result depends on besides the encoder.
+        """
         if self._folder is None:
             return None
         return self._folder / f"{name}-{digest_of(key)}.{ending}"
@@ -177,8 +183,8 @@ def _tell_of_older_folders(folder: Path, progress: Progress) -> None:
 def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
     """Return the ``n_rows`` vectors of a cache file, or None.
 
-    None means that there is no such file, or that its vectors are damaged, of another shape or not
-    finite.
+    None means that there is no such file, or that its vectors are damaged, of another number or
+    type, or not finite.
     """
     if path is None or not path.is_file():
         return None
@@ -189,6 +195,6 @@ def _load_vectors(path: Path | None, n_rows: int) -> Embeddings | None:
     except DataError:
         return None
     has_expected_form = vectors.ndim == 2 and vectors.dtype == np.float32 and len(vectors) == n_rows
-    if not (has_expected_form and np.isfinite(vectors).all()):
-        return None
-    return vectors
+    if has_expected_form and np.isfinite(vectors).all():
+        return vectors
+    return None

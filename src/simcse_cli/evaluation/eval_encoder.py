@@ -27,14 +27,20 @@ from simcse_cli.settings.choices import LongTexts, Precision
 
 @dataclass(frozen=True)
 class EvalEncoder:
-    """An encoder that is ready for evaluation; ``name`` is shown in tables.
+    """An encoder that is ready for evaluation.
 
-    ``digest`` covers everything that determines the vectors, except the precision. ``prompts`` are
-    the prompts of the model by name; there are none if the user chose a prompt. ``encode`` maps
-    sentences to vectors; if there are prompts, it takes a ``prompt`` too. ``postprocess`` describes
-    a post-processor. ``variations`` say how the vectors differ from those of the plain model
-    (prompt, dimensions, long texts). ``commit`` is the commit of a Hub model that is used unchanged
-    and in fp32. Only models have a ``pooler``.
+    Attributes:
+        name: what tables show.
+        pooler: only models have one.
+        digest: covers everything that determines the vectors, except the precision.
+        dim: the width of the vectors.
+        precision: that of a model; fp32 for vectors from a file.
+        encode: maps sentences to vectors. If there are ``prompts``, it also takes a ``prompt``.
+        postprocess: describes a post-processor, if there is one.
+        variations: how the vectors differ from those of the plain model (prompt, dimensions, long
+            texts).
+        prompts: the texts of the model's prompts by name; none if the user chose a prompt.
+        commit: the commit of a model from the Hub, if it is used unchanged and in fp32.
     """
 
     name: str
@@ -84,13 +90,13 @@ class EvalEncoder:
 
 
 def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Progress) -> None:
-    """Save a result in the run folder that was evaluated, and update the run's model cards.
+    """If a run folder was evaluated, save the result in it, and update its model cards.
 
-    The result replaces an earlier one with the same settings; if the folder is not writable, there
-    is a warning. If the model is not a run folder, nothing is saved.
+    The result replaces an earlier one with the same settings. If the folder is not writable, there
+    is a warning.
     """
     run_dir = Path(options.model)
-    if not options.has_model or not is_run(run_dir):
+    if not (options.has_model and is_run(run_dir)):
         return
     path = run_dir / RESULTS / f"{result_name(result, read_run_record(run_dir).pooler)}.json"
     try:
@@ -106,22 +112,23 @@ def keep_in_run(options: EncoderOptions, result: Mapping[str, Any], progress: Pr
 
 def open_encoder(options: EncoderOptions, progress: Progress) -> EvalEncoder:
     """Open what the options name: a file of vectors, word vectors, or a model."""
-    fixed: PrecomputedVectors | BiLstmMax | WordAverage
+    opened: PrecomputedVectors | BiLstmMax | WordAverage
     if options.embeddings is not None and options.sentences is not None:
-        fixed = PrecomputedVectors(options.embeddings, options.sentences)
+        opened = PrecomputedVectors(options.embeddings, options.sentences)
     elif options.vectors is not None:
         words = WordVectors(options.vectors, progress=progress)
         if options.bilstm is not None:
-            fixed = BiLstmMax(options.bilstm, words)
+            opened = BiLstmMax(options.bilstm, words)
         elif options.sif_counts is not None:
-            fixed = WordAverage(words, read_word_frequencies(options.sif_counts))
+            opened = WordAverage(words, read_word_frequencies(options.sif_counts))
         else:
-            fixed = WordAverage(words)
+            opened = WordAverage(words)
     else:
         return open_model(load_for_encoding(options.model, options, progress), options, progress)
-    progress.detail(f"{fixed.name}: {fixed.dim} dimensions")
-    encode = functools.partial(fixed.encode, progress=progress)
-    return EvalEncoder(fixed.name, None, fixed.digest, fixed.dim, Precision.FP32, encode)
+    progress.detail(f"{opened.name}: {opened.dim} dimensions")
+    # Only models have a pooler, and precisions other than fp32.
+    encode = functools.partial(opened.encode, progress=progress)
+    return EvalEncoder(opened.name, None, opened.digest, opened.dim, Precision.FP32, encode)
 
 
 def open_model(model: ReadyEncoder, options: EncoderOptions, progress: Progress) -> EvalEncoder:

@@ -64,7 +64,10 @@ def eval_sts(
 
 
 def _checked_setting(options: StsOptions, *, force: bool) -> sts.StsSetting:
-    """Check that the options agree and the output files can be written; return the STS setting."""
+    """Return the STS setting that the options give.
+
+    Raise an error if options disagree, or if an output file cannot be written.
+    """
     split = options.split
     if split not in get_args(Split):
         raise UsageError("need train, dev, test or all", option="--split")
@@ -94,12 +97,11 @@ def _score_checkpoints(
     # Results of finished checkpoints are kept, so that another call continues after them.
     key = suite.key(setting)
     folder = cache_folder(options.cache_dir, options.cache, progress)
-    message = "nothing is kept"
-    if folder:
-        message = "finished checkpoints are kept; the same command continues"
+    continues = "finished checkpoints are kept; the same command continues"
+    message = continues if folder else "nothing is kept"
 
     @kept_on_interrupt(lambda: message)
-    def kept_score(opened: EvalEncoder) -> SuiteResult:
+    def score_or_load(opened: EvalEncoder) -> SuiteResult:
         cache = EvaluationCache(folder, opened.cache_key, progress=progress)
         payload = cache.load_result("sts", key)
         if payload is None:
@@ -108,7 +110,7 @@ def _score_checkpoints(
         result = SuiteResult.from_json(payload, str(folder))
         return result.with_settings(**opened.facts(), **recorded)
 
-    return evaluate_checkpoints(encoder, kept_score, sts_checkpoints, progress)
+    return evaluate_checkpoints(encoder, score_or_load, sts_checkpoints, progress)
 
 
 def _write_sentences(path: Path, suite: sts.StsSuite, progress: Progress, *, force: bool) -> None:
@@ -128,9 +130,9 @@ def _score_one(
     *,
     force: bool,
 ) -> SuiteResult:
-    """Score one encoder, with post-processing that is fitted once or for each task.
+    """Score one encoder; its post-processing, if any, is fitted once or for each task.
 
-    ``recorded`` are settings to keep in the result.
+    ``recorded`` are settings to keep in the result. ``force`` overwrites a saved post-processor.
     """
     plan = fit_postprocess.plan_postprocess(encoder, force=force)
     opened = open_encoder(encoder, progress)
@@ -172,10 +174,10 @@ def _subset_report(result: SuiteResult) -> Report:
 
 
 def _with_tasks_chosen_on(result: SuiteResult, encoder: EncoderOptions) -> SuiteResult:
-    """Return the result; its setting ``chosen_on`` names the tasks whose pairs chose the model.
+    """Return the result with the setting ``chosen_on``, a list of tasks, if there are any.
 
-    The pairs of such a task are the dev pairs of the run, so its score may be too high. Without
-    such a task there is no ``chosen_on``.
+    The pairs of these tasks are the dev pairs of the run. They chose the model, so the score on
+    them may be too high.
     """
     if not encoder.has_model:
         return result

@@ -1,9 +1,9 @@
 """``--postprocess`` and ``--fit``: fit a post-processor and apply it to an encoder.
 
-The sentences for the fit are read here as well.
+The sentences for the fit are read here as well. A fit uses both sides of a pair, but no labels.
 
-Source: Su et al. 2021 and Li et al. 2020. A fit uses both sides of every pair, but no labels.
-``nli`` is SNLI train, dev and test with MNLI train. ``target`` is all pairs of the evaluated task:
+Source: Su et al. 2021 and Li et al. 2020. For ``--fit nli``, the pairs are those of SNLI (train,
+dev and test) and of MNLI (train). For ``--fit target``, they are all pairs of the evaluated task:
 every subset of an STS year, or train, dev and test of STS-B and SICK-R.
 """
 
@@ -43,7 +43,7 @@ _MAIN_SETTINGS = {
     Postprocess.ALL_BUT_THE_TOP: "n_directions",
     Postprocess.SIF: "n_directions",
 }
-"""The setting that a number after the name of a post-processor stands for, as in flow:3."""
+"""For each post-processor, the setting that a number after its name gives, as in flow:3."""
 
 Example = tuple[str, ...]
 """One sentence, or the two sides of a pair."""
@@ -59,7 +59,7 @@ _NLI_FILES = {
         "mnli_train.jsonl",
     ),
 }
-"""The possible files of each part of the NLI corpora, the first choice first.
+"""For each part of the NLI corpora, the possible names of its file, the first choice first.
 
 A name with ``{}`` stands for two files, 1 and 2: one for each side, aligned line by line.
 """
@@ -72,9 +72,10 @@ def target_examples(suite: StsSuite, task: str) -> list[Example]:
 
 
 def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
-    """Return the pairs of the NLI files below a folder; missing corpora give a warning.
+    """Return the pairs of the NLI files below a folder; warn if some are missing.
 
-    The files may be in the folder itself, in its ``nli`` folder or in the SentEval folder.
+    The files may be in the folder itself, in its ``nli`` folder or in the SentEval folder. Raise
+    DataError if there are none.
     """
     folders = [Path(data_dir), Path(data_dir) / "nli"]
     with suppress(DataError):
@@ -103,9 +104,9 @@ def nli_examples(data_dir: Path | str, progress: Progress) -> list[Example]:
 
 
 def file_examples(path: Path | str, progress: Progress = SILENT) -> list[Example]:
-    """Return the pairs of a table with two columns of texts, otherwise its single texts.
+    """Return the examples of a table: pairs if it has two columns of texts, or else single texts.
 
-    Those with an empty text are left out, and the user is told how many.
+    Rows with an empty text are left out, and the user is told how many.
     """
     table = Table(path, Job.LINT)
     if table.reading.has("anchor"):
@@ -114,8 +115,8 @@ def file_examples(path: Path | str, progress: Progress = SILENT) -> list[Example
     elif table.reading.has("text"):
         examples = [(text,) for text in table.texts()]
     else:
-        # Job.LINT accepts unclear columns. With Job.TEXTS, the table raises an error that shows the
-        # choices, unless it is empty.
+        # Job.LINT accepts unclear columns. Job.TEXTS does not: it raises an error that shows the
+        # choices, except for an empty table.
         texts = Table(path, Job.TEXTS, Given().of_file("--fit")).texts()
         examples = [(text,) for text in texts]
     examples = _without_empty(examples, path, progress)
@@ -140,7 +141,7 @@ def sample_examples(
 ) -> list[Example]:
     """Return ``n_examples`` examples, drawn without replacement and kept in order.
 
-    All are returned if there are at most ``n_examples``, or if ``n_examples`` is None.
+    If there are no more than that, or if ``n_examples`` is None, return all examples.
     """
     if n_examples is None or n_examples >= len(examples):
         return list(examples)
@@ -151,10 +152,10 @@ def sample_examples(
 def _nli_part(
     patterns: Sequence[str], folders: Sequence[Path], progress: Progress
 ) -> list[Example]:
-    """Return the pairs of the first file that exists; an empty list if no file does.
+    """Return the pairs of a part of the NLI corpora; an empty list if no folder has its file.
 
-    ``patterns`` are the possible names of the file. A name with ``{}`` stands for two files, 1 and
-    2: one for each side.
+    ``patterns`` are the possible names of the file, as in ``_NLI_FILES``. The first file that
+    exists is read.
     """
     for folder in folders:
         for pattern in patterns:
@@ -178,11 +179,11 @@ def _nli_part(
 
 @dataclass(frozen=True)
 class PostprocessPlan:
-    """A post-processor: either a file ``saved`` to load, or a method ``name`` to fit.
+    """A post-processor: either one to load from the file ``saved``, or the method ``name`` to fit.
 
-    A method is fitted on at most ``sample`` examples of ``source``: ``nli``, ``target`` or a file.
-    For a saved file, the fields from ``name`` on have no use. ``label`` is the name of the
-    post-processor in results.
+    ``label`` is the name of the post-processor in results. The fields from ``name`` on are for a
+    fit: ``settings`` are those of the method, and ``source`` is ``nli``, ``target`` or the path of
+    a file. At most ``sample`` examples are drawn from it, or all if ``sample`` is None.
     """
 
     label: str
@@ -200,7 +201,10 @@ class PostprocessPlan:
 
 
 def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan | None:
-    """Check ``--postprocess`` and its options, and return the plan; None without the option."""
+    """Check ``--postprocess`` and its options, and return the plan.
+
+    Return None without ``--postprocess``. ``force`` allows ``--save-postprocess`` to overwrite.
+    """
     if options.postprocess is None:
         return None
     name, _, number = options.postprocess.partition(":")
@@ -215,7 +219,7 @@ def plan_postprocess(options: EncoderOptions, *, force: bool) -> PostprocessPlan
         refuse_unused(options, ("fit", "fit_sample", "fit_seed", "save_postprocess"), reason)
         return PostprocessPlan(label=path.name, saved=path)
 
-    # The files of the fit are checked now, long before they are used.
+    # Any other is fitted. Its files are checked now, long before they are used.
     if options.fit is None:
         raise UsageError(
             f"{name} needs --fit nli, --fit target or --fit FILE", option="--postprocess"
@@ -254,9 +258,10 @@ def with_postprocess(
     target: Sequence[Example] | None = None,
     force: bool = False,
 ) -> EvalEncoder:
-    """Return the encoder followed by one post-processor for all tasks.
+    """Return the encoder followed by one post-processor for all tasks, loaded or fitted.
 
-    ``target`` are the pairs for ``--fit target`` if all tasks share the same pairs.
+    ``target`` are the pairs for ``--fit target``, which is refused without them. ``force``
+    overwrites the file that a fitted post-processor is saved in.
     """
     if plan is None:
         return encoder
@@ -315,7 +320,10 @@ def per_task_postprocess(
 
 
 def described_per_task(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncoder:
-    """Return the encoder as results describe it if a post-processor is fitted for each task."""
+    """Return the encoder as results describe it when a post-processor is fitted for each task.
+
+    Only the description changes: the encoder still has its plain vectors and digest.
+    """
     described = {"name": str(plan.name), "settings": plan.settings, "fit": {"source": plan.source}}
     return replace(encoder, name=f"{encoder.name} + {plan.label}", postprocess=described)
 
@@ -323,9 +331,9 @@ def described_per_task(encoder: EvalEncoder, plan: PostprocessPlan) -> EvalEncod
 def fit_postprocessor(
     encoder: EvalEncoder, plan: PostprocessPlan, examples: Sequence[Example], progress: Progress
 ) -> FittedPostProcessor:
-    """Fit the post-processor of a plan on the vectors of the examples, and return it.
+    """Fit the post-processor of a plan on the vectors of a sample of the examples, and return it.
 
-    The examples are all sentences or all pairs.
+    Either all examples are sentences, or all are pairs.
     """
     processor = create(plan.name, **plan.settings)
     examples = sample_examples(examples, plan.sample, plan.seed)

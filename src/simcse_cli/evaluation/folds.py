@@ -26,9 +26,10 @@ class Fold:
 class FitRows:
     """Training rows, and the dev rows that decide when to stop.
 
-    ``n_drawn`` is the number of rows that were permuted to draw the split, 0 if none were. The
-    random generator that drew the split then orders the batches. So two models with the same seed
-    have the same batch order if their ``n_drawn`` and their numbers of training rows are equal.
+    ``n_drawn`` is the number of rows that were permuted to draw the split; 0 if the split was
+    given. The random generator that drew the split then orders the batches. So two models with the
+    same seed have the same batch order if their ``n_drawn`` and their numbers of training rows are
+    equal.
     """
 
     train: RowIndices
@@ -37,18 +38,17 @@ class FitRows:
 
     @property
     def stream(self) -> tuple[int, int]:
-        """The counts that determine the batch order for a given seed."""
+        """The number of training rows and ``n_drawn``, which fix the batch order for a seed."""
         return len(self.train), self.n_drawn
 
 
 def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]:
     """Return folds with nearly equal shares of the classes.
 
-    The folds are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``.
-
-    The sorted labels are dealt out to the folds in turn, which fixes how many examples of each
-    class a fold gets. Then, class by class in order of first appearance, the fold numbers are
-    shuffled over the examples of the class.
+    The folds are those of scikit-learn's ``StratifiedKFold`` with ``shuffle``. The classes are
+    numbered in order of first appearance. The sorted labels are dealt out to the folds in turn,
+    which fixes how many examples of each class a fold gets. Then, class by class, the fold numbers
+    are shuffled over the examples of the class.
     """
     _, first, codes, counts = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True
@@ -59,8 +59,7 @@ def stratified_folds(labels: Integers, n_folds: int, *, seed: int) -> list[Fold]
         )
 
     # Number the classes by first appearance: argsort twice gives the rank of each class.
-    appearance = np.argsort(np.argsort(first))
-    codes = appearance[codes]
+    codes = np.argsort(np.argsort(first))[codes]
 
     # Deal out the sorted labels, and shuffle the folds over the examples of each class.
     sorted_codes = np.sort(codes)
@@ -90,13 +89,13 @@ def holdout_split(rows: RowIndices, share: float, *, seed: int) -> FitRows:
 
 
 def epoch_orders(stream: tuple[int, int], *, seed: int) -> Iterator[RowIndices]:
-    """Yield for each epoch a permutation of the positions of the training rows, without end.
+    """Yield a permutation of the positions of the training rows for each epoch, without end.
 
-    ``stream`` is that of the split's `FitRows`: the number of training rows, and ``n_drawn``.
+    ``stream`` is ``FitRows.stream``: the number of training rows, and ``n_drawn``.
     """
     n_train, n_drawn = stream
     rng = np.random.RandomState(seed)
-    # Repeat the draw of the split, so that the orders come from the same generator after it.
+    # Repeat the draw of the split, so that the orders are what the generator draws after it.
     if n_drawn:
         rng.permutation(n_drawn)
     while True:

@@ -1,9 +1,9 @@
 """Many softmax regressions trained side by side; the transfer protocol trains one at a time.
 
 A *cohort* holds the models whose training sets have the same size and whose batches have the same
-order of positions. With the protocol's one seed they also start from the same weights, so they
-advance in lockstep, and one batched matrix product computes all of them. The bias is one more
-weight, on a constant feature; the protocol applies weight decay to it too.
+order of positions. With the protocol's one seed, all models also start from the same weights. So a
+cohort advances in lockstep, and one batched matrix product computes all of its models. The bias is
+one more weight, on a constant feature; the protocol applies weight decay to it too.
 
 Shapes: ``F`` splits, ``R`` penalties per split, ``K`` classes, ``D`` features with the constant,
 ``B`` rows of a batch. Weights are ``(F, R*K, D)``.
@@ -50,8 +50,8 @@ def require_finite(features: Features, name: str) -> Features:
     return features
 
 
-# Optimisers. They are written out here because the rows of their state that belong to a finished
-# split must be removed.
+# Optimisers. They are written out here because a split that is finished must be removed from their
+# state.
 
 
 class RmsProp:
@@ -116,9 +116,9 @@ OPTIMIZERS: dict[ProbeOptimizer, type[RmsProp] | type[Adam]] = {"adam": Adam, "r
 class FitSettings:
     """How one model is trained.
 
-    The dev accuracy is measured after every ``epoch_size`` passes. Training ends when the accuracy
-    has failed to rise ``tenacity`` + 1 times in all (the count is never reset), or after more than
-    ``max_epoch`` passes. The weights with the best dev accuracy are kept.
+    The dev accuracy is measured after every ``epoch_size`` passes, and the weights with the best
+    one are kept. Training ends once more than ``tenacity`` measurements have brought no new best
+    accuracy; the count is never reset. It also ends after more than ``max_epoch`` passes.
     """
 
     optimizer: ProbeOptimizer
@@ -142,7 +142,7 @@ class Fits:
 
 
 def initial_weights(n_features: int, n_classes: int, *, seed: int) -> Tensor:
-    """Return start weights ``(K, D)`` for K classes, with the bias in the last column.
+    """Return start weights ``(K, n_features + 1)`` for K classes; the last column is the bias.
 
     The weights are those of a fresh ``torch.nn.Linear`` under ``seed``.
     """
@@ -161,7 +161,7 @@ def require_finite_weights(weights: Tensor, name: str) -> None:
 
 
 def predict(weights: Tensor, design: Tensor) -> Tensor:
-    """Return the most probable class of each example.
+    """Return the most probable class of each example by each model.
 
     Weights ``(..., K, D)`` and design ``(N, D)`` give ``(..., N)``.
     """
@@ -181,8 +181,8 @@ def fit_linear(
     """Train a softmax regression for every split and penalty; return each at its best dev accuracy.
 
     ``design`` holds features ``(N, D)``, with a constant as the last. ``penalties`` ``(F, R)`` are
-    R weight decays for each of F splits; the weights times their decay are added to the gradient of
-    the mean cross-entropy. ``task`` advances by one for every model that stops.
+    R weight decays for each of F splits. A model's weights times its decay are added to the
+    gradient of the mean cross-entropy. ``task`` advances by one for every model that stops.
     """
     n_splits, n_penalties = penalties.shape
     weights = torch.empty(n_splits, n_penalties, n_classes, design.shape[1])
@@ -200,7 +200,10 @@ def fit_linear(
 
 @dataclass
 class _Cohort:
-    """Models that advance in lockstep; the models of a finished split are removed."""
+    """Models that advance in lockstep, one for each split and penalty.
+
+    A split is finished when all of its models have stopped. Its models are then removed.
+    """
 
     design: Tensor
     labels: Tensor
@@ -222,7 +225,7 @@ class _Cohort:
         decay = torch.from_numpy(self.penalties).float().repeat_interleave(self.n_classes, dim=1)
         self._decay = decay[:, :, None]
         self._optimizer = OPTIMIZERS[self.settings.optimizer](self._weights)
-        self._active = list(range(n_splits))  # the splits that are not finished
+        self._active = list(range(n_splits))  # numbers of the splits that are not finished
         self._failures = np.zeros((n_splits, n_penalties), dtype=np.int64)
         self.best_accuracy = np.full((n_splits, n_penalties), -1.0)
         self.best_weights = self._by_model(self._weights).clone()
@@ -243,7 +246,7 @@ class _Cohort:
             epoch += settings.epoch_size
             n_stopped = self._judge()
             task.advance(n_stopped)
-        task.advance(int(self._is_running().sum()))  # the models that stop at the last epoch
+        task.advance(int(self._is_running().sum()))  # the models that only max_epoch has stopped
 
     def _step(self, rows: Tensor) -> None:
         """Train all models on one batch.
@@ -254,29 +257,29 @@ class _Cohort:
         n_splits, n_rows = rows.shape
         inputs = self.design.index_select(0, rows.flatten()).view(n_splits, n_rows, -1)
         logits = torch.bmm(self._weights, inputs.transpose(1, 2))  # (F, R*K, B)
-        # The gradient of the cross-entropy with respect to the logits: the probabilities, less 1
-        # for the right class.
+        # The gradient of the cross-entropy with respect to the logits is the probabilities, less 1
+        # for the right class: the -1 is added at the label of each example.
         errors = self._by_model(logits).softmax(dim=2)  # (F, R, K, B)
         n_penalties = errors.shape[1]
         labels = self.labels[rows][:, None, None, :].expand(-1, n_penalties, 1, -1)  # (F, R, 1, B)
         errors.scatter_add_(2, labels, torch.tensor(-1.0).expand(labels.shape))
-        # The gradient of the weights, (F, R*K, D): a mean over the batch, to which the weight decay
-        # is added.
+        # The gradient of the weights, (F, R*K, D), is a mean over the batch. Then the weights times
+        # their decay are added.
         gradient = torch.bmm(errors.flatten(1, 2), inputs).div_(n_rows)
         self._optimizer.step(self._weights, gradient.addcmul_(self._weights, self._decay))
 
     def _is_running(self) -> Booleans:
-        """Return ``(F, R)``: true where a model is still trained."""
+        """Return a mask ``(F, R)`` of the models that are still trained, over all splits."""
         return self._failures <= self.settings.tenacity
 
     def _judge(self) -> int:
-        """Score the models on their dev rows, and return how many of them stop now.
+        """Score the models on their dev rows, keep better weights, and drop finished splits.
 
-        Improved weights are kept. A split is dropped once all of its models have stopped.
+        Return the number of models that stop now.
         """
         require_finite_weights(self._weights, "the probe")
         was_running = self._is_running()
-        models = self._by_model(self._weights)
+        models = self._by_model(self._weights)  # (F, R, K, D)
         for split_models, split in zip(models, self._active, strict=True):
             dev = self._dev[split]
             is_right = predict(split_models, self.design.index_select(0, dev)) == self.labels[dev]
@@ -286,7 +289,7 @@ class _Cohort:
             self.best_weights[split, is_better] = split_models[is_better]
             self._failures[split] += ~is_better  # a stopped model counts too: it stays stopped
 
-        # Keep only the splits that have a model which is still trained.
+        # Keep only the splits with a model that is still trained.
         is_running = self._is_running()
         kept = [position for position, split in enumerate(self._active) if is_running[split].any()]
         if len(kept) < len(self._active):

@@ -49,10 +49,10 @@ CATEGORIES = {
 The order and the headings are those of the papers' tables.
 """
 LOCAL_REVISION = "local-"
-"""The prefix of the revision of a dataset in a local folder; the digest of its contents follows."""
+"""The revision of a local dataset is this prefix and a digest of the contents."""
 _MTEB_NAMES = {"SICKRelatedness": "SICK-R"}  # maps a name of SentEval to that of mteb
 _LOADER_BATCH = 1024
-_LONGEST_NAME = 200  # bytes: a folder is named after the model, and file systems limit names
+_LONGEST_NAME = 200  # bytes: folders have the names of models, and file systems limit names
 
 
 def select_tasks(
@@ -60,10 +60,11 @@ def select_tasks(
 ) -> list[Any]:
     """Return the tasks to run as objects of mteb, by default all tasks of the benchmark.
 
-    ``benchmark``, a name or an alias, determines the splits and subsets of its tasks: the default
-    benchmark has only en-en of STS17, and only en of STS22 and AmazonCounterfactual. ``tasks``
-    are the names of the wanted tasks; a task that is not in the benchmark is taken from the rest of
-    mteb, with its English subsets only. ``categories`` are the types of tasks to keep.
+    - ``benchmark``, a name or an alias, determines the splits and subsets of its tasks. The default
+      benchmark has only en-en of STS17, and only en of STS22 and AmazonCounterfactual.
+    - ``tasks`` are the names of the wanted tasks. A task that is not in the benchmark is taken from
+      the rest of mteb, with its English subsets only.
+    - ``categories`` are the types of tasks to keep, in any case of letters; by default all.
     """
     mteb = _import_mteb()
     names = dict.fromkeys(_MTEB_NAMES.get(name, name) for name in tasks)
@@ -80,7 +81,7 @@ def select_tasks(
     if not categories:
         return chosen
 
-    # The case of a category does not matter.
+    # Categories are compared in lower case.
     types = {task.metadata.type for task in chosen}
     existing = {name.lower() for name in types}
     unknown = [name for name in categories if name.lower() not in existing]
@@ -101,10 +102,12 @@ def run_mteb(
     A stored score is used only if it was measured on the same data; local data are compared by
     their contents.
 
-    ``--data-dir`` is searched first: it holds a dataset as ``TASK``, ``OWNER/NAME`` or ``NAME``,
-    laid out as on the Hub; SentEval files serve the seven STS tasks of the papers. Scores are
-    fractions: STS12 to STS16, STSBenchmark and SICK-R of all-MiniLM-L6-v2 have 0.7237, 0.8060,
-    0.7559, 0.8539, 0.7899, 0.8203, 0.7758.
+    Data are looked for in ``--data-dir`` before the Hub. A dataset lies there as ``TASK``,
+    ``OWNER/NAME`` or ``NAME``, laid out as on the Hub; for the seven STS tasks of the papers, files
+    of SentEval also serve.
+
+    Scores are fractions. For all-MiniLM-L6-v2, those of STS12 to STS16, STSBenchmark and SICK-R are
+    0.7237, 0.8060, 0.7559, 0.8539, 0.7899, 0.8203 and 0.7758.
     """
     mteb = _import_mteb()
 
@@ -132,7 +135,7 @@ def run_mteb(
                     progress.warn(f"{name} is left out of the averages: {error.message}")
             bar.advance()
 
-    # If all tasks failed, there is no result: the error of the first is raised.
+    # If all tasks have failed, there is no result, and the error of the first task is raised.
     if len(failures) == len(outcomes):
         name, cause = next(iter(failures.items()))
         raise DataError(f"mteb {name}: {cause.message}", hint=cause.hint) from cause
@@ -149,10 +152,11 @@ def results_folder(options: MtebOptions) -> Path:
 def category_means(
     categories: Mapping[str, str], scores: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Return the mean score of each category, its numbers of tasks and of scores, and their totals.
+    """Return the mean score and the counts of each category, and the counts over all categories.
 
-    ``categories`` and ``scores`` map the name of a task to its category and its score. The
-    categories of the papers come first, in the order of their tables.
+    The counts are the number of tasks, and the number of tasks with a score. ``categories`` and
+    ``scores`` map the name of a task to its category and its score. The categories of the papers
+    come first, in the order of ``CATEGORIES``.
     """
     scores_of_category: dict[str, list[float | None]] = {}
     for task, score in scores.items():
@@ -191,7 +195,7 @@ class _Runner:
         return [folder for folder in revisions if is_older_digest(folder.name, str(meta.revision))]
 
     def run(self, task: Any, dataset: str) -> TaskResult:
-        """Return the score of a task, which is evaluated unless its result is stored.
+        """Return the score of a task and facts about it; what is not stored is evaluated first.
 
         ``dataset`` is the name of the data on the Hub, even if the task reads local files.
         """
@@ -215,9 +219,10 @@ class _Runner:
         return TaskResult(score, extra=facts)
 
     def _evaluate(self, task: Any, stored: Any) -> Any:
-        """Evaluate what ``stored`` lacks, or all if it is None, and return the complete result.
+        """Return the complete result of a task, as mteb stores it, with six decimals.
 
-        The result is read as mteb has stored it, with six decimals.
+        ``stored`` is the result of earlier calls, which may be incomplete, or None. What it lacks
+        is evaluated first.
         """
         # An aggregate task is scored from the results of its parts.
         if task.is_aggregate and stored is None:
@@ -229,7 +234,7 @@ class _Runner:
         return self._cache.load_task_result(task.metadata.name, self._encoder.mteb_model_meta)
 
     def _run_with_mteb(self, task: Any, *, overwrite: str) -> None:
-        """Load the data of a task, and let mteb evaluate it and store the result.
+        """Load the data of a task, let mteb evaluate it and store the result, and unload the data.
 
         ``overwrite`` is mteb's strategy for a result that is stored already.
         """
@@ -262,9 +267,9 @@ class _Runner:
                     task.unload_data()
 
     def _stored(self, task: Any) -> Any:
-        """Return the stored result of a task, or None if none can be used.
+        """Return the stored result of a task, or None if there is none to use.
 
-        A result cannot be used with ``--rerun``, if it is damaged, or if it is of other data.
+        A stored result is not used with ``--rerun``, if it is damaged, or if it is of other data.
         """
         if self._rerun:
             return None
@@ -301,8 +306,8 @@ class _MtebEncoder:
         self._encode = opened.encode
         self._prompts = dict(opened.prompts)
 
-        # mteb stores results under a name and a revision, which together determine the vectors. The
-        # cut of a long name may fall inside a character, which is then dropped.
+        # mteb stores results under a name and a revision, which together determine the vectors. A
+        # long name is cut; if the cut falls inside a character, the character is dropped.
         name = opened.name
         if opened.commit is not None:
             name = hub_name_of(name) or name  # a folder has no name on the Hub
@@ -330,7 +335,7 @@ class _MtebEncoder:
         if not self._prompts:
             return self._encode(texts)
         # mteb looks for a prompt of the task, of its type, or of queries or documents. If it finds
-        # none for documents, the other usual names of such a prompt are tried.
+        # none and the texts are documents, other usual names of such a prompt are tried.
         name = get_prompt_name(self._prompts, task_metadata, prompt_type)
         if name is None and prompt_type is not None and prompt_type.value == "document":
             name = next((name for name in DOCUMENT_PROMPTS if name in self._prompts), None)
@@ -351,7 +356,7 @@ def _revision(opened: EvalEncoder) -> str:
 
 
 def _with_local_data(task: Any, data_dir: Path) -> Any:
-    """Return a copy of the task, which reads its data below ``data_dir`` if they are there."""
+    """Return a copy of the task; the copy reads its data below ``data_dir`` if they are there."""
     local = copy.copy(task)
     dataset = dict(task.metadata.dataset)
     changes: dict[str, Any] = {"dataset": dataset}
@@ -410,7 +415,7 @@ def eval_mteb(
         benchmark=benchmark, tasks=listed(options.tasks), categories=listed(options.category)
     )
 
-    # Finished tasks are kept if the evaluation is interrupted.
+    # Finished tasks are kept if the evaluation is interrupted. --rerun would score them again.
     folder = results_folder(options)
     again = "the same command without --rerun" if options.rerun else "the same command"
 

@@ -44,7 +44,7 @@ class PairVectors:
     def design(self, name: str) -> Tensor:
         """Return the features ``[|u - v|, u * v, 1]`` of all pairs, ``(N, 2D + 1)``.
 
-        ``name`` is shown in the error for features that are not finite.
+        If they are not finite, raise DataError; ``name`` is shown in it.
         """
         features = linear.difference_and_product(self.left, self.right)
         return linear.with_constant(linear.require_finite(features, name))
@@ -53,9 +53,8 @@ class PairVectors:
 def grade_distribution(gold: Floats) -> Floats32:
     """Return probabilities ``(N, 5)`` of the grades 1 to 5; the expected grade is the gold score.
 
-    The mass is on the two integers around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). Below 1 the
-    lower integer does not exist and the row sums to the score itself, as in SentEval: 0.4 gives
-    (0.4, 0, 0, 0, 0).
+    The mass is on the two grades around the score: 3.6 gives (0, 0, 0.4, 0.6, 0). A score below 1
+    has no lower grade. As in SentEval, the row then sums to the score: 0.4 gives (0.4, 0, 0, 0, 0).
     """
     gold = gold[:, None]
     lower = np.floor(gold)
@@ -75,11 +74,12 @@ def fit_regressor(
     """Train a regressor, and return the similarities ``(n,)`` that it predicts for ``test``.
 
     The regressor is one linear layer with a softmax over five grades. It is trained by Adam on the
-    mean squared error over all probabilities, without weight decay and in batches of 64. After
-    every 50 passes the Pearson correlation of the expected grade with the gold scores of ``dev`` is
-    measured. Training ends when the correlation has failed to rise four times in all (the count is
-    never reset), or after more than 1,000 passes. The best model makes the predictions, in 1 .. 5.
-    ``name`` is shown in messages.
+    mean squared error over all probabilities, without weight decay and in batches of 64.
+
+    After every 50 passes, the Pearson correlation of the expected grade with the gold scores of
+    ``dev`` is measured. Training ends once four measurements have brought no new best correlation
+    (the count is never reset), or after more than 1,000 passes. The best model makes the
+    predictions, in 1 .. 5. ``name`` is shown in messages.
     """
     design = train.design(name)
     targets = torch.from_numpy(grade_distribution(train.gold))
@@ -90,7 +90,7 @@ def fit_regressor(
     n_drawn = 0  # the splits are given: no rows were permuted to draw them
     orders = epoch_orders((len(design), n_drawn), seed=REGRESSOR_SEED)
 
-    # Train until the dev correlation no longer rises.
+    # Train until the dev correlation no longer rises. ``_pass`` changes the weights in place.
     best = -1.0
     best_weights = weights.clone()
     failures = epoch = 0
@@ -138,9 +138,9 @@ def regress_task(
     ``name`` is one of ``REGRESSED_TASKS``. The regressor is trained on the training pairs of the
     task, and the dev pairs choose the best model.
 
-    As in the protocol, the pairs of each split are sorted by the number of words on the left, then
-    by that on the right, then by gold score. This fixes the batches. Predictions are returned in
-    file order.
+    As in the protocol, the pairs of each split are sorted first, which fixes the batches. Their
+    order is by number of words on the left, then on the right, and then by gold score. Predictions
+    are returned in file order.
     """
     splits: tuple[Split, ...] = ("train", "dev", "test")
     parts = [read_sts_task(data_dir, name, split=split).subsets[split] for split in splits]
@@ -155,7 +155,7 @@ def regress_task(
     train, dev, test = sorted_pairs
     predicted = fit_regressor(train, dev, test, progress=progress, name=f"{name} regressor")
 
-    # Put the predictions for the test pairs in file order.
+    # The test pairs were sorted too, so their predictions are put back in file order.
     test_order = orders[-1]
     in_file_order = np.empty_like(predicted)
     in_file_order[test_order] = predicted

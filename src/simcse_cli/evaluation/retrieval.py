@@ -53,7 +53,7 @@ class RetrievalScores:
 
 
 def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) -> RetrievalScores:
-    """Return recall@k, hit rate@k, MRR@k and nDCG@k of the queries that have a relevant row.
+    """Return recall@k, hit rate@k, MRR@k and nDCG@k at every rank k.
 
     - recall@k: the share of the relevant rows of a query that are among its first k results; it is
       at most ``k / n_relevant``.
@@ -63,11 +63,14 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
     - nDCG@k: the sum of ``relevance_i / log2(i + 1)`` over ranks i up to k, divided by its largest
       possible value: 1 for a perfect ranking, 0.63 for the only relevant row at rank 2.
 
-    Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``). ``ranked`` ``(M, depth)``
-    holds for each of M queries the rows of the texts that were found, best first, with -1 in unused
-    places. ``relevant`` holds for each query a mapping from the relevant rows to their relevance,
-    which is above 0; a relevant text that was not searched has a row that is in no ranking. A query
-    without a relevant row is left out.
+    Recall and nDCG are those of trec_eval (``recall_k``, ``ndcg_cut_k``).
+
+    Args:
+        ranked: ``(M, depth)``; for each of M queries, the rows of the texts that were found, best
+            first, with -1 in unused places.
+        relevant: for each query, its relevant rows with their relevance, which is above 0. A
+            relevant text that was not searched counts too, with a row that is in no ranking. A
+            query without a relevant row is left out of the scores.
     """
     # For each query, the relevance at each rank, and that of a perfect ranking.
     depth = ranked.shape[1]
@@ -98,10 +101,10 @@ def score_retrieval(ranked: Ranking, relevant: Sequence[Mapping[int, float]]) ->
 
 
 def rank_exactly(queries: Floats32, corpus: Floats32, depth: int) -> Ranking:
-    """Return the rows ``(M, depth)`` of the nearest texts of M queries by cosine, best first.
+    """Return the rows ``(M, depth)`` of the texts nearest to each of M queries, best first.
 
-    Of equal cosines the lower row comes first. If the corpus has fewer than ``depth`` texts, the
-    last columns are -1.
+    ``queries`` and ``corpus`` are vectors, compared by cosine. Of equal cosines the lower row comes
+    first. If the corpus has fewer than ``depth`` texts, the last columns are -1.
     """
     query_units = unit_rows(queries, np.float32)
     corpus_units = unit_rows(corpus, np.float32).T

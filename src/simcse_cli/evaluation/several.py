@@ -1,7 +1,4 @@
-"""Evaluate several encoders together.
-
-They are the checkpoints that a run keeps, or the seeds of a folder of runs.
-"""
+"""Evaluate several encoders together: the checkpoints of a run, or the seeds of a folder."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -27,8 +24,8 @@ from simcse_cli.results.runs import is_run, read_run_record, seed_runs
 
 AnySuite = TypeVar("AnySuite", SuiteOptions, MtebOptions)
 _AVERAGES = ("average", "average_dev", "categories", "n_scored")
-"""Keys of a result; their values depend on which tasks have a score."""
-# Keys whose values have no mean.
+"""Keys of averages in a result: their values depend on which tasks have a score."""
+# Keys whose values belong to one seed, and have no mean over seeds.
 _OF_ONE_RUN = (
     "seed",
     "ci",
@@ -38,7 +35,7 @@ _OF_ONE_RUN = (
     "predictions",
     "predictions_sha256",
 )
-_DIFFERENT = object()  # the mean of values that differ and are not numbers
+_DIFFERENT = object()  # stands for the mean of values that have none
 
 
 def evaluate_each_seed(
@@ -49,10 +46,12 @@ def evaluate_each_seed(
 ) -> Outcome | None:
     """Evaluate a model, or every seed in a folder of runs, with the mean and deviation over seeds.
 
-    With several seeds, the JSON object holds means, the sample deviations of the same numbers under
-    ``deviation``, and the object of each seed under ``runs``. If only some seeds have a score of a
-    task, neither this task nor any average has a mean. Each seed has its own file of
+    For a folder of seeds, the JSON object holds means, the sample deviations of the same numbers
+    under ``deviation``, and the object of each seed under ``runs``. If only some seeds have a score
+    of a task, neither this task nor any average has a mean. Each seed has its own file of
     ``--save-scores``: ``scores.jsonl`` becomes ``scores.seed-1.jsonl`` for seed 1.
+
+    Return None if ``evaluate`` does, which then has only written sentences.
     """
     # A source that is not a folder of seeds is evaluated alone.
     runs: dict[int, Path] = {}
@@ -86,7 +85,10 @@ def evaluate_each_seed(
 
 
 def _warn_of_untrained(model: str, seed_folders: Sequence[Path], progress: Progress) -> None:
-    """Warn of runs whose best step is 0: those of the seeds or, without seeds, the model itself."""
+    """Warn if a run keeps the untrained model, because no later step was better.
+
+    The runs are those in ``seed_folders`` or, if there are none, ``model`` itself.
+    """
     folders = seed_folders or [Path(model)]
     n_untrained = 0
     for folder in folders:
@@ -102,11 +104,14 @@ def _warn_of_untrained(model: str, seed_folders: Sequence[Path], progress: Progr
 def _all_seeds(
     folder: str, runs: Sequence[Path], outcomes: Mapping[int, Outcome], progress: Progress
 ) -> Outcome:
-    """Return the outcome of a folder of seeds from the outcome of each seed."""
+    """Return the outcome of a folder of seeds from the outcome of each seed, and warn of gaps.
+
+    ``runs`` are the folders of the seeds. Gaps are scores that only some seeds lack.
+    """
     payloads = [{"seed": seed, **outcome.payload} for seed, outcome in outcomes.items()]
 
-    # If a seed lacks a score, its averages are over fewer tasks, so the averages have no mean. The
-    # categories of mteb, which are columns of its table, are averages too.
+    # If a seed lacks a score, its averages are over fewer tasks, so the averages have no mean. They
+    # include the categories of mteb, which are columns of its table.
     results = {f"seed {each['seed']}": SuiteResult.from_json(each, folder) for each in payloads}
     seeds_lacking = _lacking_by_task(results)
     without_mean: set[str] = set()
@@ -130,7 +135,10 @@ def _all_seeds(
 
 
 def _lacking_by_task(results: Mapping[str, SuiteResult]) -> dict[str, list[str]]:
-    """Return, for each task that only some results score, the names of the results that do not."""
+    """Return, for each task that only some results score, the names of those without a score.
+
+    ``results`` maps names to results.
+    """
     scores = {name: result.scores for name, result in results.items()}
     lacking = {}
     for task in next(iter(scores.values())):  # all results have the same tasks
@@ -154,24 +162,28 @@ def _with_none_at(values: Mapping[str, Any], keys: Collection[str]) -> dict[str,
 def _json_mean_and_deviation(values: Sequence[Any]) -> tuple[Any, Any]:
     """Return the mean and the sample deviation of JSON values of the same structure.
 
-    Objects are averaged key by key. Equal values of any kind have that value as their mean. If
-    values differ and are not all numbers, the mean is None if one of them is None, and
-    ``_DIFFERENT`` otherwise. Only floats, and objects that contain floats, have a deviation.
+    Only floats, and objects that contain floats, have a deviation. The mean of values is
+
+    - for objects: an object with the mean of each key;
+    - otherwise, for equal values of any kind: that value;
+    - otherwise, if one of the values is None: None;
+    - otherwise, for numbers: their mean;
+    - otherwise: ``_DIFFERENT``.
     """
     if _are_all(values, Mapping):
         return _means_by_key(values)
-    mean: Any = _DIFFERENT
-    deviation = None
-    if _are_all(values, int | float) and not _are_all(values, bool):
-        mean, deviation = mean_and_deviation(values)
     # Whole numbers, such as counts, have a mean but no deviation.
-    if not _are_all(values, float):
-        deviation = None
-    # Equal values stay as they are, also whole numbers and values that are not numbers.
+    deviation = None
+    if _are_all(values, float):
+        _, deviation = mean_and_deviation(values)
     if all(value == values[0] for value in values):
-        mean = values[0]
+        mean: Any = values[0]
     elif None in values:
         mean = None
+    elif _are_all(values, int | float) and not _are_all(values, bool):
+        mean, _ = mean_and_deviation(values)
+    else:
+        mean = _DIFFERENT
     return mean, deviation
 
 
@@ -180,7 +192,10 @@ def _are_all(values: Sequence[Any], kind: Any) -> bool:
 
 
 def _means_by_key(values: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the means and the deviations of objects, for the keys that all of them have."""
+    """Return the means and the deviations of objects, by key.
+
+    Left out are keys that some of the objects lack, and keys of ``_OF_ONE_RUN``.
+    """
     means = {}
     deviations = {}
     for key in values[0]:
@@ -199,8 +214,8 @@ def _joined(
 ) -> Report:
     """Return the tables of all seeds as one, with the mean and deviation over seeds.
 
-    If the rows of the tables are not models, the result holds only the means. In the columns
-    ``without_mean``, the means are None.
+    If the rows of the tables are not models, the result holds only the means. ``without_mean`` are
+    the columns without a mean. ``runs`` are the folders of the seeds, below ``folder``.
     """
     if reports[0].columns[0].key != "model":
         return _means_alone(reports, folder, runs)
@@ -216,13 +231,13 @@ def _joined(
             if str(run) in name:
                 mean_names[name] = name.replace(str(run), folder)
     table = with_seed_means(replace(reports[0], rows=rows), mean_names)
-    # The means are now below the rows of the models.
+    # ``with_seed_means`` has added the means below the rows of the models.
     means = [_with_none_at(row, without_mean) for row in table.rows[len(rows) :]]
     return replace(table, rows=[*rows, *means])
 
 
 def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -> Report:
-    """Return a table of the means over seeds; it names its rows as the table of one seed does."""
+    """Return a table of the means over seeds, with the names of rows of the table of one seed."""
     first = reports[0]
     # A heading with the folder of a run gets the folder of all runs instead.
     relabelled = []
@@ -230,7 +245,7 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
         heading = column.heading.replace(str(runs[0]), folder)
         relabelled.append(replace(column, label=heading))
 
-    # The first two cells say what a row is about. A row that some seeds lack has no mean.
+    # The first two cells say what a row is about. A row that some seeds lack is left out.
     first_key, second_key = (column.key for column in relabelled[:2])
     rows_by_cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for report in reports:
@@ -239,8 +254,8 @@ def _means_alone(reports: Sequence[Report], folder: str, runs: Sequence[Path]) -
     rows = []
     for (name, _), seed_rows in rows_by_cells.items():
         if len(seed_rows) == len(reports):
-            # The first cell gets the name of the row, not that of a mean over seeds.
             mean, _ = mean_rows(seed_rows, relabelled, "")
+            # The first cell of ``mean`` says that it is a mean over seeds; the title says so here.
             rows.append(mean | {first_key: name})
     title = first.title
     if len(runs) > 1:
@@ -293,7 +308,7 @@ def evaluate_checkpoints(
         if checkpoint.is_model:
             model_step = checkpoint.step
 
-    # A checkpoint cannot be the best if it has no score of a task that another one has a score of.
+    # To be the best, a checkpoint must have a score of every task that any checkpoint scores.
     steps_lacking = _lacking_by_task(results)
     incomplete = set(chain(*steps_lacking.values()))
     candidates = []
@@ -317,7 +332,10 @@ def evaluate_checkpoints(
 
 
 def _marked(table: Report, payload: Mapping[str, Any]) -> Report:
-    """Return a table of checkpoints in which the best one and the model of the run are marked."""
+    """Return a table of checkpoints with two more columns, for their steps and for marks.
+
+    The marks are on the best checkpoint, and on the one that is the model of the run.
+    """
     rows = []
     for checkpoint, row in zip(payload["checkpoints"], table.rows, strict=True):
         step = checkpoint["step"]

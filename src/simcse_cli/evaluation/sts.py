@@ -47,7 +47,7 @@ class StsSetting:
     Two papers that report the same encoder can differ by ten points because one averages the
     subsets of a year and the other concatenates them.
 
-    The first of ``metrics`` is taken as the score; ``paper`` is the citation.
+    A paper may report several ``metrics``; the first one is the score. ``paper`` is the citation.
     """
 
     metrics: tuple[Metric, ...]
@@ -79,7 +79,7 @@ STS_SETTINGS: dict[StsProtocol, StsSetting] = {
 
 
 def resolve_setting(options: StsOptions) -> StsSetting:
-    """Return the setting of the protocol; parts that the user gave as options replace its own."""
+    """Return the setting of the protocol; options that the user gave replace parts of it."""
     setting = STS_SETTINGS[options.protocol]
     if options.metric is not None:
         setting = replace(setting, metrics=(options.metric,))
@@ -99,7 +99,10 @@ def check_task_name(name: str, taken: Sequence[str], option: str) -> None:
 
 @dataclass(frozen=True)
 class StsSuite:
-    """The tasks to score, by name: those of a SentEval folder, and the user's own pairs."""
+    """The names of the tasks to score, and where their pairs are.
+
+    ``own_tasks`` are the user's own pairs; all other tasks are in the SentEval folder ``data_dir``.
+    """
 
     data_dir: Path | str | None
     tasks: Sequence[str] = STS_TASKS
@@ -110,10 +113,14 @@ class StsSuite:
     def of_options(cls, options: StsOptions, progress: Progress) -> Self:
         """Choose the tasks and read the pair files.
 
-        Pair files are always scored, and so are the tasks that ``--tasks`` names. Without
-        ``--tasks``, STS-B is scored for ``--split dev``. For another split, all tasks that have it
-        are scored, unless there are pair files. The demo corpus stands in for a missing folder;
-        without ``--tasks``, only its STS-B is scored.
+        Pair files are always scored. Of the tasks in a SentEval folder, these are scored:
+
+        - with ``--tasks``: those that it names;
+        - otherwise, with ``--split dev``: STS-B;
+        - otherwise: all that have the split, or none if there are pair files.
+
+        The demo corpus stands in for a missing folder. Without ``--tasks``, only its STS-B is
+        scored.
         """
         split = cast(Split, options.split)
         columns = parse_columns(options.columns, SCORED_PAIR)
@@ -147,13 +154,16 @@ class StsSuite:
         return cls(data_dir, (*named, *own_tasks), split, own_tasks)
 
     def read_task(self, name: str, split: Split) -> StsTask:
-        """Return the pairs of a task; a pair file is a test set, whatever the split."""
+        """Return the pairs of a task in a split, or of a pair file, which has no splits."""
         if self.data_dir is None or name in self.own_tasks:
             return self.own_tasks[name]
         return read_sts_task(self.data_dir, name, split=split)
 
     def read(self, progress: Progress) -> tuple[dict[str, StsTask], dict[str, str]]:
-        """Return the tasks that can be read, and the reasons why the others cannot."""
+        """Return the tasks that can be read, and why the others cannot, both by name.
+
+        Warn about each of the others; raise DataError if no task can be read.
+        """
         if self.data_dir is not None and any(name not in self.own_tasks for name in self.tasks):
             resolve_senteval_dir(self.data_dir)  # raises once, not for each task
         tasks: dict[str, StsTask] = {}
@@ -170,10 +180,9 @@ class StsSuite:
         return tasks, missing
 
     def key(self, setting: StsSetting) -> dict[str, Any]:
-        """Return the cache key of a result.
+        """Return the cache key of a result: all that it depends on besides the encoder.
 
-        The key holds everything that the result depends on besides the encoder. Data are
-        represented by their digests.
+        Data are represented by their digests.
         """
         # A regressor is trained on the other splits of a task, so the result depends on them too.
         splits = {self.split}
@@ -208,7 +217,10 @@ def leave_out(
     data_dir: Path | str | None,
     progress: Progress,
 ) -> None:
-    """Warn about each task without data, with the reason; raise DataError if no task has data."""
+    """Warn about each task without data; raise DataError if no task has data.
+
+    ``missing`` maps the tasks without data to the reasons.
+    """
     for name, reason in missing.items():
         progress.warn(f"{name} is left out of the average: {reason}")
     if len(missing) == len(tasks):
@@ -237,7 +249,10 @@ def cosine_and_gold(subsets: Mapping[str, SubsetPairs]) -> list[tuple[Floats, Fl
 def sts_task_result(
     subsets: Mapping[str, SubsetPairs], metric: Metric, aggregation: Aggregation, data_sha256: str
 ) -> TaskResult:
-    """Return the score of a task by one metric and aggregation, and its scores by all others."""
+    """Return the score of a task by one metric and aggregation.
+
+    The result also has the scores by all other metrics and aggregations, and those of each subset.
+    """
     cosines_and_golds = cosine_and_gold(subsets)
     by_metric: dict[str, dict[str, float | None]] = {}
     for each_metric in Metric:
@@ -266,7 +281,8 @@ def evaluate_sts(
     """Score an encoder on STS tasks; cosines in the order of the gold scores give 1.
 
     ``encode`` is called once with all distinct sentences of all tasks. If the setting has a
-    regressor, the predictions of the regressor, in 1 .. 5, replace the cosines of STS-B and SICK-R.
+    regressor, its predictions for STS-B and SICK-R, in 1 .. 5, replace the cosines. For these two
+    tasks ``encode`` is called again, with the sentences of all their splits.
     """
     tasks, missing = suite.read(progress)
     sentences = [sentence for task in tasks.values() for sentence in task.sentences]
@@ -277,7 +293,7 @@ def evaluate_sts(
     scored = {name: score_sts_task(task, vectors) for name, task in tasks.items()}
     seconds = time.perf_counter() - started
 
-    # The regressor is trained on files of the task, so it needs their folder.
+    # The regressor is trained on other splits of the task, so it needs the SentEval folder.
     for name in REGRESSED_TASKS:
         if setting.regressor and name in tasks and suite.data_dir is not None:
             predicted = regress_task(name, encode, suite.data_dir, progress=progress)
@@ -299,7 +315,7 @@ def evaluate_sts(
 
 
 def why_undefined(golds: Sequence[Floats], aggregation: Aggregation) -> str:
-    """Say why a task has no correlation; ``golds`` are the gold scores of each subset."""
+    """Return the reason why a task has no score; ``golds`` are the gold scores of each subset."""
     if aggregation is Aggregation.ALL:
         golds = [np.concatenate(golds)]
     for gold in golds:
@@ -320,7 +336,7 @@ def _speed_figures(n_sentences: int, seconds: float) -> dict[str, float | None]:
 def evaluate_per_task(
     encode_for: Callable[[str], Encode], suite: StsSuite, setting: StsSetting, *, progress: Progress
 ) -> SuiteResult:
-    """Score each task with an encode function of its own, which ``encode_for`` makes.
+    """Score each task with its own encode function, which ``encode_for`` makes from its name.
 
     Post-processing that is fitted on each task (``--fit target``) needs this.
     """
@@ -332,7 +348,7 @@ def evaluate_per_task(
             only_task = replace(suite, tasks=(task,))
             results.append(evaluate_sts(encode_for(task), only_task, setting, progress=progress))
         except DataError as error:
-            # If no task could be scored, the error of the last one is raised.
+            # If no task can be scored, the error of the last one is raised.
             if task == suite.tasks[-1] and not results:
                 raise
             missing[task] = error.message

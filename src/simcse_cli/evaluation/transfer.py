@@ -48,7 +48,10 @@ _ARRAY_FIELDS = ("test_rows", "predictions")  # of a ProbeResult
 
 @dataclass(frozen=True)
 class TransferSuite:
-    """The names of the tasks to score, the user's own ones among them, and how to score them."""
+    """The names of the tasks to score, where their examples are, and how to score them.
+
+    ``own_tasks`` are in files of the user; all other tasks are in the SentEval folder ``data_dir``.
+    """
 
     data_dir: Path | str | None
     tasks: Sequence[str] = TRANSFER_TASKS
@@ -60,7 +63,7 @@ class TransferSuite:
     def of_options(cls, options: TransferOptions, progress: Progress = SILENT) -> Self:
         """Choose the tasks and read the task files.
 
-        Raise DataError if a file has too few examples.
+        Raise DataError if a task file has too few examples.
         """
         roles = ("text", "label", "left", "right")
         by_role = parse_columns(options.columns, roles)
@@ -79,14 +82,15 @@ class TransferSuite:
             named = parse_tasks(options.tasks, TRANSFER_TASKS)
             data_dir = options.data_dir
         if data_dir is None and named:
-            what = "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE"
-            raise UsageError(what, option="--data-dir")
+            raise UsageError(
+                "need a SentEval folder (or SIMCSE_DATA), or --task-file FILE", option="--data-dir"
+            )
         return cls(data_dir, (*named, *own_tasks), own_tasks, options.protocol, options.probe)
 
     def missing(self, progress: Progress = SILENT) -> dict[str, str]:
-        """Return the tasks that lack files, each with the reason, and warn about them.
+        """Return a mapping from each task without its files to the reason, and warn about them.
 
-        Raise DataError if all tasks lack files.
+        Raise DataError if no task has its files.
         """
         missing: dict[str, str] = {}
         if self.data_dir is not None:
@@ -154,7 +158,7 @@ class TransferSuite:
 
 
 def _unpacked(packed: Mapping[str, Any]) -> ProbeResult:
-    """Return the result of a probe from the JSON values that ``_packed`` has made of it."""
+    """Return the result of a probe from the JSON values that ``_packed`` makes."""
     values = dict(packed)
     values["penalties"] = tuple(values["penalties"])
     for name in _ARRAY_FIELDS:
@@ -180,8 +184,8 @@ def evaluate_transfer(
     """Score an encoder on transfer tasks; one-hot vectors of the labels score 1.
 
     ``encode`` is called once per task with its distinct sentences. The probe ``sklearn`` takes only
-    the number of outer folds from the protocol. A second call with the same ``cache`` only does
-    what is missing.
+    the number of outer folds from the protocol. With a ``cache``, only vectors and tasks that it
+    lacks are computed.
     """
     cache = cache or EvaluationCache(None, "")  # without a folder, nothing is kept
     missing = suite.missing(progress)
@@ -208,7 +212,11 @@ def evaluate_transfer(
 def outer_splits(
     task: TransferTask, settings: probe.ProbeSettings
 ) -> tuple[list[Fold], RowIndices | None]:
-    """Return the outer splits of a task, and its dev rows, which are None without a dev set.
+    """Return the outer splits of a task, and its dev rows.
+
+    - A task with a dev set has one split, and dev rows.
+    - A task with a test set, but no dev set, has one split, and None for the dev rows.
+    - Any other task is split into folds, and has None for the dev rows.
 
     Raise DataError if a class has too few examples for the folds, or if there are too few training
     examples to hold some out for early stopping.
@@ -218,13 +226,13 @@ def outer_splits(
 
     n_folds = settings.n_folds
     if "all" in task.parts:
-        # Each inner fold needs an example of every class. Of n_folds + 2 examples of a class, an
-        # outer fold holds at most two, which leaves one for each of the n_folds inner folds.
-        _check_class_sizes(task, task.rows("all"), n_folds, n_beside=2)
+        # Of n_folds + 2 examples of a class, an outer fold tests at most two. This leaves one for
+        # each of the n_folds inner folds, which all need an example of every class.
+        _check_class_sizes(task, task.rows("all"), n_folds, n_tested=2)
         folds = stratified_folds(task.labels, n_folds, seed=settings.fit.seed)
     else:
         train = task.rows("train")
-        _check_class_sizes(task, train, n_folds, n_beside=0)
+        _check_class_sizes(task, train, n_folds, n_tested=0)
         folds = [Fold(train, task.rows("test"))]
 
     # The smallest training set must have rows to hold out.
@@ -238,27 +246,30 @@ def outer_splits(
 
 
 def _check_class_sizes(
-    task: TransferTask, rows: RowIndices, n_folds: int, *, n_beside: int
+    task: TransferTask, rows: RowIndices, n_folds: int, *, n_tested: int
 ) -> None:
-    """Raise DataError unless each class has an example for each fold and ``n_beside`` more."""
+    """Raise DataError if a class has fewer than ``n_folds + n_tested`` examples among ``rows``.
+
+    ``n_tested`` is the most that an outer fold tests; 0 if the task has a test set of its own.
+    """
     counts = np.bincount(task.labels[rows], minlength=task.n_classes)
     smallest = int(counts.min())
-    if smallest >= n_folds + n_beside:
+    if smallest >= n_folds + n_tested:
         return
 
-    # The fast protocol has fewer folds, so a class needs fewer examples. If the outer splits are
-    # folds too (``n_beside``), it trains on four of five folds, which must hold enough examples.
+    # The fast protocol has fewer folds, so it needs fewer examples of a class. Without a test set,
+    # it trains on four of five outer folds, which must hold enough examples in all.
     hint = "use more data"
     n_fast = probe.PROBE_SETTINGS[TransferProtocol.FAST].n_folds
-    n_training = 0.8 * len(rows) if n_beside else len(rows)
-    if n_fast < n_folds and smallest >= n_fast + n_beside and n_training >= _FEWEST_EXAMPLES:
+    n_training = 0.8 * len(rows) if n_tested else len(rows)
+    if n_fast < n_folds and smallest >= n_fast + n_tested and n_training >= _FEWEST_EXAMPLES:
         hint += ", or the fast protocol with its five folds: --protocol fast"
     rarest = ""
     if task.classes:
         rarest = f" ({task.classes[int(counts.argmin())]})"
     raise DataError(
         f"{task.name}: a class{rarest} has {smallest} training examples, "
-        f"need {n_folds + n_beside} for {n_folds} folds",
+        f"need {n_folds + n_tested} for {n_folds} folds",
         hint=hint,
     )
 
@@ -283,8 +294,8 @@ def _score(task: TransferTask, result: ProbeResult) -> tuple[TaskResult, TaskPre
 def f1_score(gold: Integers, predicted: Integers) -> float:
     """Return the F1 score of class 1; 0 if no example is labelled or predicted as this class.
 
-    F1 is twice the number of hits, divided by the number of gold plus predicted examples of the
-    class.
+    F1 is ``2 * hits / (n_labelled + n_predicted)``: the numbers of examples that are labelled as
+    class 1, and predicted as class 1; ``hits`` are both.
     """
     hits = int(((gold == 1) & (predicted == 1)).sum())
     total = int((gold == 1).sum() + (predicted == 1).sum())
@@ -303,9 +314,8 @@ def eval_transfer(
     suite = TransferSuite.of_options(options, progress)
     suite.missing()  # raises if no task has its files
     folder = cache_folder(options.cache_dir, options.cache, progress)
-    message = "nothing is kept"
-    if folder:
-        message = "finished tasks are kept; the same command continues"
+    continues = "finished tasks are kept; the same command continues"
+    message = continues if folder else "nothing is kept"
 
     @kept_on_interrupt(lambda: message)
     def run(opened: EvalEncoder) -> SuiteResult:
