@@ -69,8 +69,8 @@ def merge_shards(
         side = _joined_side(pieces)
         digest = formats.RowDigest()
         ids_file = None if side.get("id_column") is None else names_file(output)
-        # Beside a record, an existing file of ids is that of the earlier output. Without a record,
-        # it may be the user's.
+        # If there is a record, an earlier output was written here, and a file of ids is part of it.
+        # Without a record, a file of ids may be the user's.
         if ids_file is not None and not record.exists():
             check_output(ids_file, force=force)
 
@@ -208,10 +208,10 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the content of the joined side file; raise DataError if pieces do not fit together.
+    """Return the content of the side file of the joined output.
 
-    The side files must agree in all entries but ``_MAY_DIFFER``, and the pieces must hold all rows
-    of one input in order.
+    Raise DataError if the pieces do not fit together. Their side files must agree in all entries
+    but ``_MAY_DIFFER``, and they must hold all rows of one input in order.
     """
     (first_path, first_side), *_ = pieces.items()
     files = Counter[str]()  # the number of rows from each file of the input
