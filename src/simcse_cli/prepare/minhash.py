@@ -49,7 +49,8 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
     sizes = np.array([len(other) for other in others])
     starts = np.cumsum(sizes) - sizes
     joined = np.concatenate(others)
-    # The place of a value above all of ``values`` would be the end, so the last place is taken.
+    # A value above all of ``values`` has its place behind the last one. The last one is taken
+    # instead, which is another value, too.
     places = np.minimum(np.searchsorted(values, joined), len(values) - 1)
     n_shared = np.add.reduceat(values[places] == joined, starts, dtype=np.int64)
     similarity: Floats = n_shared / (len(values) + sizes - n_shared)
