@@ -117,6 +117,7 @@ def encode_file(
     if n_blank := files.blank.total():
         texts_are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {texts_are} empty, encoded as an empty text")
+    # A search would read the titles, too, unless it names the column of texts.
     column = "text" if files.has_titles else options.column
     return index, is_like_input, column
 
@@ -198,7 +199,7 @@ def _encode_folder(
     elif is_remote(folder):
         encode_on_ray(files, outputs, marker=None, options=options, progress=progress)
     else:
-        # The lock file is the marker by which workers tell that they see the folder.
+        # A worker that finds the lock file sees the folder.
         with sole_writer(Path(folder)):
             encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
     inputs.require_unchanged()
@@ -224,7 +225,7 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
 def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
-    """Encode the input on Ray into shards of the output, join them, and remove them."""
+    """Encode the input on Ray into shards of the output, join the shards, and remove them."""
     # The output is locked while its shards are written; `merge_shards` locks it again to join them.
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)

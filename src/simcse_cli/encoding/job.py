@@ -29,7 +29,7 @@ class EncodeJob:
     total: int | None = None
 
     def run(self, sink: Sink, progress: Progress = SILENT) -> int:
-        """Pass the vectors of all texts to the sink, and return its number of rows.
+        """Pass the vectors of all texts to the sink, and return what ``sink.finish`` returns.
 
         Texts are read once, in order. If W processes share the job, process r encodes the windows
         r, r + W, r + 2 W and so on.

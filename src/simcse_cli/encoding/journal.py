@@ -46,8 +46,8 @@ class Journal:
     """The unfinished output of one process: a file of rows, one of texts, and a journal.
 
     The journal is JSON Lines: the settings, each finished window and finally the identity of the
-    file that becomes the output. It is created before the other files and removed after them, so a
-    file of rows without a journal was not written by this class.
+    file that becomes the output. It is created before the other files and removed after them. If a
+    file of rows has no journal, something else has written it.
 
     Attributes:
         rows: the file of rows.

@@ -49,7 +49,7 @@ Rows = Integers
 
 
 def index_files(path: Path | str) -> list[Path]:
-    """Return the path of an index and, if it ends in ``.faiss``, that of the file beside it."""
+    """Return the files of an index: its path and, if this ends in ``.faiss``, a file beside it."""
     path = Path(path)
     if path.suffix == FAISS_ENDING:
         return [path, path.with_name(f"{path.name}.texts")]
@@ -210,8 +210,8 @@ class ExactSearcher:
             scores = scores[best]
             rows = rows[best]
             owners = owners[best]
-            # Pairs are sorted by query, best first. Once every query has k of them, the last of
-            # each k is the worst of its query.
+            # Pairs are sorted by query, best first. Once every query has k pairs, every k-th pair
+            # is the worst of its query.
             if len(scores) == n_queries * k:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)

@@ -257,9 +257,10 @@ class VectorSink:
     def _complete(
         self, folder: Path, raw: Path, n_rows: int, texts: Callable[[], Iterable[str]]
     ) -> Path:
-        """Write companion files and the complete output into a folder; return the output's path.
+        """Write companion files into a folder, complete the output, and return its path.
 
-        ``texts`` is a function because the texts are read twice.
+        The output may be the raw file itself, as ``finish_file`` says, or else a file in the
+        folder. ``texts`` is a function because the texts are read twice.
         """
         rows = self._map(raw, n_rows)
         if self.companions is not None:

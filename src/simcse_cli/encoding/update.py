@@ -166,8 +166,8 @@ class Update:
 
         ``encoded`` holds the stored vectors of the texts ``self.fresh``, in the same order.
         """
-        # The earlier rows are read in their old order, but needed in another, so they are copied
-        # into a file without a header, which is mapped.
+        # The earlier rows are read in their old order, but needed in another. So they are copied
+        # into a file without a header, and this file is mapped.
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], encoded.shape[1])
         with old_file.open("xb") as stream:

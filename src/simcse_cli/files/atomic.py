@@ -58,7 +58,7 @@ def require_local(path: Path) -> None:
 def make_folder_of(path: Path) -> None:
     """Create the folder of an output.
 
-    Raise OutputError if that fails, or if the path is an address, a device or has too long a name.
+    Raise OutputError if that fails, or if the path is an address or a device, or its name too long.
     """
     require_local(path)
     n_bytes = len(os.fsencode(path.name))

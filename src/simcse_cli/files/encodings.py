@@ -46,8 +46,8 @@ _SCRIPTS = {
 }
 """Each encoding with its scripts and its frequent letters.
 
-A script is a word with which the Unicode names of letters begin. Frequent letters are those that
-are frequent in the languages that the encoding is for.
+A script is a word with which the Unicode names of letters begin. The frequent letters are those of
+the languages that the encoding is for.
 """
 _MOST = 4  # encodings to suggest
 _LEAST_SHARE = 0.85  # of plausible letters among the characters that count

@@ -28,7 +28,7 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     The lock is on the file ``.NAME.lock`` beside the output, or on ``.lock`` inside an existing
     output folder. The operating system frees it when the holder ends for any reason. On a file
     system without locks, the block runs without one. ``companions`` are other files that only
-    writers of ``target`` write, whose remains are removed, too. At the end, the folders that this
+    writers of ``target`` write; their remains are removed, too. At the end, the folders that this
     call created are removed if they are empty.
     """
     if str(target) == STDIO:

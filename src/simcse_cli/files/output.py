@@ -48,9 +48,9 @@ def require_writable(target: Path, *, force: bool = False) -> None:
 class Output:
     """A context in which an output is written; it locks the output and watches the inputs.
 
-    On entry it takes the lock and removes the remains of killed writers. It raises OutputError if
-    the output exists, unless ``force`` or ``resume`` accepts it, or if the record is a file that
-    this program did not write. ``-`` is standard output, which needs none of this.
+    On entry it takes the lock and removes the remains of killed writers. An output that exists is
+    refused without ``force`` or ``resume``. A record file that this program did not write is
+    refused without ``force``. ``-`` is standard output, which needs none of this.
 
     Args:
         path: the path of the output.

@@ -61,6 +61,11 @@ def parse_json(
     """
 
     # Python would also read NaN, Infinity and numbers of any length, so these functions check them.
+    def constant(name: str) -> None:
+        """Return None for NaN or Infinity if they are allowed, or else raise ValueError."""
+        if not lenient:
+            raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
+
     def number(digits: str) -> Any:
         value = float(digits)  # which is infinite for 1e999
         if math.isfinite(value):
@@ -71,11 +76,6 @@ def parse_json(
         if len(digits) > MAX_DIGITS:
             raise ValueError(f"a number of {len(digits):,} digits")
         return int(digits)
-
-    def constant(name: str) -> None:
-        """Return None for NaN or Infinity if they are allowed, or else raise ValueError."""
-        if not lenient:
-            raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
     at = place
     if line is not None:
@@ -310,9 +310,9 @@ def foreign_format(
 ) -> Iterator[None]:
     """Turn any exception of a library into an ``error`` that names the file and what it must be.
 
-    ``place`` names the file, ``what`` its format. Parsers of foreign formats raise dozens of types,
-    and a panic of a Rust extension is no ``Exception``. Wrap only the call of the library, so that
-    mistakes of this program stay visible.
+    ``place`` names the file, ``what`` its format. Parsers of foreign formats raise dozens of types
+    of exceptions, and the panic of a Rust extension is not even an ``Exception``. Wrap only the
+    call of the library, so that mistakes of this program stay visible.
     """
     try:
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it

@@ -21,7 +21,7 @@ from simcse_cli.files.schema import parse_json
 
 LONGEST_LINE = 64 << 20
 
-# How files that are no text begin, what they are, and the command that makes a text of them.
+# The first bytes of a file that is no text; what the file is, and the command that makes it a text.
 _BEGINNINGS = {
     b"\x1f\x8b": ("packed with gzip", "zcat {} > FILE"),
     b"PK\x03\x04": ("a zip archive", "unzip -p {} > FILE"),

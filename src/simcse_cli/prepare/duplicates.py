@@ -1,6 +1,6 @@
 """``prepare duplicates``: find the texts of a file that repeat another text.
 
-The output lists these texts, or it is the file without them.
+The output is a list of these texts, or the file without them.
 """
 
 from collections import Counter
@@ -144,7 +144,7 @@ def _passed_over(older: _Texts, new: _Texts) -> set[int]:
         row = new_row_by_id.get(text_id)
         if row is not None:
             is_unchanged = older.texts[number] == new.texts[row]
-            # In the numbers of all texts, those of the new file follow those of the older file.
+            # The texts of the new file are numbered after those of the older file.
             passed_over.add(len(older.ids) + row if is_unchanged else number)
     return passed_over
 

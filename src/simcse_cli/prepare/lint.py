@@ -1,7 +1,7 @@
 """``prepare lint``: count the faults of a training file in one pass.
 
-To detect a mixed corpus, languages are guessed coarsely: those of texts in the Latin alphabet by
-function words of seven languages, and those of other texts by script.
+To detect a mixed corpus, the language of a text is guessed coarsely: in the Latin alphabet by
+function words of seven languages, else by the script.
 """
 
 import re
@@ -251,8 +251,8 @@ class Linter:
         if len(keys) > 2 and keys[1] == keys[2]:
             note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
-        # Rows are compared by match keys. A shared text must be exactly equal, as it must be for
-        # training to mask it.
+        # Rows are compared by match keys. A shared text must be exactly equal, since training
+        # masks only exactly equal texts.
         digest = digest_keys(keys)
         text_digests = {digest_keys([text]) for text in row.texts}
         if digest in self._seen:
@@ -401,8 +401,8 @@ _JOBS = {
 def _reading_facts(table: Table) -> dict[str, Any]:
     """Return how a table is read: its header, its columns with their kinds, and its first rows.
 
-    The entry ``jobs`` gives, for each job that can use the table, the columns that it takes, or
-    the question that the user must answer first.
+    The entry ``jobs`` has each job that can use the table, with the columns that the job takes, or
+    with the question that it asks the user.
     """
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
@@ -481,7 +481,7 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
 
 def _reading_reports(facts: dict[str, Any]) -> list[Report]:
     """Return a table of the columns of a file, and a table of what each job would take."""
-    # A column of the file is a row of the table, with the cells of the first rows of the file.
+    # The table has a row for each column of the file, with the first cells of this column.
     row_names = [f"row {n}" for n in range(1, len(facts["rows"]) + 1)]
     rows = []
     for place, column in enumerate(facts["columns"]):

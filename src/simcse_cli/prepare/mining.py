@@ -402,7 +402,8 @@ class NegativeSearch:
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
         """Set the pool (the texts that may become negatives) and the searcher over it.
 
-        The pool is the texts that were read, whose match keys are ``keys``, or those of an index.
+        With the option ``index``, the pool is the texts of the index. Otherwise it is ``texts``,
+        those that were read; ``keys`` are their match keys.
         """
         self._pool: Sequence[str] = texts
         self._pool_keys = keys
@@ -477,7 +478,7 @@ class NegativeSearch:
         return int((ends - starts).sum())
 
     def _farthest_positive(self, number: int) -> float:
-        """Return the lowest cosine of the anchor of this number with any of its positives."""
+        """Return the cosine of the anchor of this number with its farthest positive."""
         positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
         return float((self._units[positives] @ self._queries[number]).min())
 

@@ -69,9 +69,9 @@ def nli_rows(
 
     Without hard negatives, every positive pair is a row. With hard negatives, a premise that has
     both a positive and a hard negative gives one row: the premise and one of each, drawn uniformly
-    by seed and premise. If ``hard_negative`` is ``both``, it gives one row with a contradiction and
-    another with a neutral hypothesis (toolkit default: the paper does not say how they were
-    combined). A premise that is in two corpora gives rows in each.
+    by seed and premise. If ``hard_negative`` is ``both``, a premise gives one row with a
+    contradiction and another with a neutral hypothesis (toolkit default: the paper does not say how
+    they were combined). A premise that is in two corpora gives rows in each.
 
     One corpus at a time is held in memory, to group its pairs by premise. ``counts`` is filled
     while reading.

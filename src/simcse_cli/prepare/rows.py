@@ -228,11 +228,12 @@ def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFi
 
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
     counts = result.counts
-    made = f"{counts.read:,} rows made"
-    if counts.input_rows == counts.read:
+    if counts.input_rows is None:
+        made = f"{counts.read:,} rows made"
+    elif counts.input_rows == counts.read:
         made = f"{counts.read:,} rows read"
-    elif counts.input_rows is not None:
-        made = f"{counts.input_rows:,} rows read, {made} of them"
+    else:
+        made = f"{counts.input_rows:,} rows read, {counts.read:,} rows made of them"
     progress.info(f"{kind}: {made}, {counts.kept:,} kept")
     for reason, count in counts.dropped.most_common():
         progress.info(f"  dropped {count:>11,}  {reason.replace('_', ' ')}")
