@@ -55,7 +55,7 @@ def encode_file(
 
     - the path of the search index, or None if there is none;
     - whether row i of the output belongs to row i of the input: False only if an update keeps rows
-      that the input has no more;
+      that are gone from the input;
     - the column that a search has to name to read the same texts, or None.
     """
     output = options.output
@@ -74,7 +74,7 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    # A stream cannot be read more than once; the error names the option that would have to.
+    # A stream cannot be read again; the error for one names the option that needs it.
     read_again_by = cut_by
     if options.id_column is not None and is_stream(source):
         read_again_by = "--id-column"  # reads all ids first, to check that they differ

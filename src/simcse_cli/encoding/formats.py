@@ -210,8 +210,8 @@ def _table(
 ) -> Any:
     """Return a table of a block of rows with the next texts and ids.
 
-    ``schema`` is the schema of the earlier blocks, whose type of ids this block gets, too. It is
-    None for the first block.
+    ``schema`` is that of the earlier blocks, or None for the first block: all blocks need one type
+    of ids.
     """
     import pyarrow as pa  # see _write_parquet
 

@@ -107,7 +107,7 @@ class Journal:
         """Read the windows of the journal, and return its settings.
 
         The settings are the first line; raise DataError if this line is damaged. A kill may have
-        cut a later line, so reading ends there without an error.
+        cut a later line, so reading ends at the first damaged one.
         """
         settings: dict[str, Any] = {}
         lines = self._journal.read_bytes().splitlines()

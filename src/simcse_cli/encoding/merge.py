@@ -212,7 +212,7 @@ def _joined_side(pieces: Pieces) -> dict[str, Any]:
     """Return the content of the side file of the joined output.
 
     Raise DataError if the pieces do not fit together. Their side files must agree in all entries
-    but ``_MAY_DIFFER``, and they must hold all rows of one input in order.
+    but ``_MAY_DIFFER``, and the pieces must hold all rows of one input in order.
     """
     (first_path, first_side), *_ = pieces.items()
     files = Counter[str]()  # the number of rows from each file of the input

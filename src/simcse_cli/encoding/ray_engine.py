@@ -206,8 +206,8 @@ def _quiet_start() -> Iterator[None]:
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each worker.
 
-    If the cluster has GPUs, each worker gets a GPU. If there are more workers than GPUs, it gets a
-    share of a GPU, so that all workers find room. Without GPUs, it gets a share of the cores.
+    If the cluster has GPUs, each worker gets a GPU, or a share of one if there are more workers
+    than GPUs, so that all workers find room. Without GPUs, each worker gets a share of the cores.
     """
     if ":" in options.device:
         raise ConfigError(

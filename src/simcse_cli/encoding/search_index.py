@@ -192,8 +192,8 @@ class ExactSearcher:
         # Memory for the scores of one block, which all blocks use in turn.
         memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
 
-        # The best pairs so far: pair i is the vector ``rows[i]`` and the query ``owners[i]``.
-        # ``lowest`` has one entry for each query; a new pair of the query must have a higher score.
+        # The best pairs so far: pair i is the vector ``rows[i]`` and the query ``owners[i]``. A
+        # further pair of a query must have a higher score than the query's entry in ``lowest``.
         scores = np.empty(0, np.float32)
         rows = np.empty(0, np.int64)
         owners = np.empty(0, np.int64)

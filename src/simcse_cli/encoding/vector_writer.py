@@ -139,10 +139,11 @@ class VectorWriter:
     ) -> int:
         """Write the vectors of these sentences, and return the number of rows of the output.
 
-        The caller must have entered the context of ``output``, which locks it. Only an output where
-        nobody else can write needs no lock. ``part`` tells which rows of the input the sentences
-        are; None stands for all rows. ``group`` are the processes that write the output together;
-        all but the first may return 0.
+        The sentences are not read if the output exists and is only updated, or is finished and
+        ``options.resume`` is on. ``part`` tells which rows of the input they are; None stands for
+        all rows. ``group`` are the processes that write the output together; all but the first may
+        return 0. The caller must have entered the context of ``output``, which locks it. Only an
+        output where nobody else can write needs no lock.
         """
         options = self.options
         if group.rank > 0:  # the first process tells the progress of all
@@ -353,7 +354,8 @@ def require_same(output: object, side: Any, current: dict[str, Any]) -> None:
     # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
         not_comparable.add("precision")
-    # Of the side file, compare what ``current`` has, too, and all settings: what is not in FACTS.
+    # Two kinds of entries of the side file are compared: those that ``current`` has, too, and all
+    # settings. FACTS are no settings.
     recorded = {key: side[key] for key in side if key in current or key not in FACTS}
     for key, before, value in differences(recorded, current):
         if key == "model_digest" and is_older_digest(before, str(value)):

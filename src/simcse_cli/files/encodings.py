@@ -58,8 +58,8 @@ _SHOWN = 40  # characters of the decoded line
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     """Return likely encodings, the likeliest first, each with a line of the decoded text.
 
-    An encoding is likely if it decodes most of the bytes to letters of its scripts. It is the
-    likelier, the larger the share of frequent letters among these. Left out are
+    An encoding is likely if it decodes most of the bytes to letters of its scripts. The larger the
+    share of frequent letters among them, the likelier it is. Left out are
 
     - encodings without any frequent letter, or with less than half the share of the likeliest;
     - encodings that give the same text as one before.
@@ -107,10 +107,12 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             n_in_row = 0
             continue
 
+        # Few Latin letters outside ASCII stand in a row; those of another script do, but they do
+        # not follow an ASCII letter.
         n_in_row = n_in_row + 1 if char.isalpha() else 0
         if is_latin:
             is_misplaced = n_in_row > 3
-        else:  # after an ASCII letter
+        else:
             is_misplaced = previous.isalpha() and previous.isascii()
         is_odd = is_misplaced or (char.isupper() and previous.islower())
         if char.isalpha():

@@ -125,7 +125,7 @@ class MeaningFinder:
         self._added: list[int] = []  # the places whose texts were added
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Begin a block; find for each of its texts the nearest of those added before it."""
+        """Begin a block; find for each of its texts the nearest of the texts added so far."""
         block = self._units[list(numbers)]
         short = self._short[list(numbers)]
         lowest = self._threshold - _ROUNDING

@@ -49,8 +49,8 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
     sizes = np.array([len(other) for other in others])
     starts = np.cumsum(sizes) - sizes
     joined = np.concatenate(others)
-    # A value above all of ``values`` has its place behind the last one. The last one is taken
-    # instead, which is another value, too.
+    # A value above all of ``values`` has its place behind the last one. It is compared with the
+    # last one instead, and differs from it.
     places = np.minimum(np.searchsorted(values, joined), len(values) - 1)
     n_shared = np.add.reduceat(values[places] == joined, starts, dtype=np.int64)
     similarity: Floats = n_shared / (len(values) + sizes - n_shared)

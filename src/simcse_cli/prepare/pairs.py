@@ -194,8 +194,8 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
-    # The first line shows which character separates the columns. It is not read of stdin and pipes,
-    # which cannot be read twice. Formats other than text and CSV are tables in any case.
+    # The first line shows which character separates the columns. Stdin and pipes are taken for
+    # tables, since they cannot be read twice, and so are formats other than text and CSV.
     can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and not is_stream(source)
     first = next(_lines(source, encoding), "") if can_peek else ""
     if "\t" in first:
