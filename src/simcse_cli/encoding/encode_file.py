@@ -28,11 +28,7 @@ from simcse_cli.encoding.row_names import names_file
 from simcse_cli.encoding.search_index import check_index_output, index_files
 from simcse_cli.encoding.sinks import StdoutSink
 from simcse_cli.encoding.text_encoder import TextEncoder
-from simcse_cli.encoding.vector_writer import (
-    VectorWriter,
-    may_replace_index,
-    vector_output,
-)
+from simcse_cli.encoding.vector_writer import VectorWriter, may_replace_index, vector_output
 from simcse_cli.errors import DataError, UsageError, kept_on_interrupt, require_extra
 from simcse_cli.files.inputs import STDIO, Inputs, is_remote, is_stream
 from simcse_cli.files.locks import sole_writer
@@ -51,13 +47,16 @@ def encode_file(
 ) -> tuple[Path | None, bool, str | None]:
     """Encode the sentences of an input into a file or folder.
 
-    Three values are returned: the path of the search index, if there is one; whether row i of the
-    output belongs to row i of the input (not so if an update keeps rows that are gone); and the
-    column, if any, that a search has to name to read the same texts.
-
     For the output ``-``, ``write`` is called with a line of JSON for each text and its vector, once
     they are encoded. With ``options.pairs``, the output is a table of pairs with their cosines, by
     default on stdout.
+
+    Three values are returned:
+
+    - the path of the search index, or None if there is none;
+    - whether row i of the output belongs to row i of the input: False only if an update keeps rows
+      that are gone from the input;
+    - the column that a search has to name to read the same texts, or None.
     """
     output = options.output
     if options.pairs:
@@ -75,11 +74,13 @@ def encode_file(
     given = given.of_texts(options.column, options.text, options.id_column)
 
     # The first rows are read before the model is loaded, so that errors in them show at once.
-    # ``again`` is the option that reads the input more than once; the error for a stream names it.
-    again = cut_by
+    # A stream cannot be read again; the error for one names the option that needs it.
+    read_again_by = cut_by
     if options.id_column is not None and is_stream(source):
-        again = "--id-column"  # reads all ids first, to check that they differ
-    files = FileSet.find(source, given, text_per=options.text_per, again=again, output=output)
+        read_again_by = "--id-column"  # reads all ids first, to check that they differ
+    files = FileSet.find(
+        source, given, text_per=options.text_per, again=read_again_by, output=output
+    )
     if options.id_column is not None:
         files.require_unique(options.id_column)
         if parts.is_folder(output) or vector_file(Path(output)) is VectorFile.PARQUET:
@@ -116,6 +117,7 @@ def encode_file(
     if n_blank := files.blank.total():
         texts_are = "text is" if n_blank == 1 else "texts are"
         progress.info(f"{source}: {n_blank:,} {texts_are} empty, encoded as an empty text")
+    # A search would read the titles, too, unless it names the column of texts.
     column = "text" if files.has_titles else options.column
     return index, is_like_input, column
 
@@ -128,7 +130,7 @@ def _encode_one(
     options: EncodeOptions,
     progress: Progress,
 ) -> VectorWriter:
-    """Encode the input into a file, alone or with other processes; return what wrote it."""
+    """Encode the input into a file, alone or with other processes, and return its writer."""
     rank = processes.process_rank()
     n_processes = processes.process_count()
     group = ALONE
@@ -197,7 +199,7 @@ def _encode_folder(
     elif is_remote(folder):
         encode_on_ray(files, outputs, marker=None, options=options, progress=progress)
     else:
-        # The lock file is the marker by which workers tell that they see the folder.
+        # A worker that finds the lock file sees the folder.
         with sole_writer(Path(folder)):
             encode_on_ray(files, outputs, Path(folder) / ".lock", options, progress)
     inputs.require_unchanged()
@@ -223,7 +225,7 @@ def _encode_here(writer: VectorWriter, outputs: Outputs, progress: Progress) -> 
 def _encode_shards(
     files: FileSet, inputs: Inputs, output: Path, options: EncodeOptions, progress: Progress
 ) -> None:
-    """Encode the input on Ray into shards of the output, join them, and remove them."""
+    """Encode the input on Ray into shards of the output, join the shards, and remove them."""
     # The output is locked while its shards are written; `merge_shards` locks it again to join them.
     with vector_output(output, inputs, options):
         n_rows = sum(files.counts)
@@ -248,7 +250,9 @@ def _cut_by(output: str, options: EncodeOptions) -> str | None:
         return "--engine ray"
     if options.shard is not None:
         return "--shard"
-    return "--output" if output != STDIO and parts.is_folder(output) else None
+    if output != STDIO and parts.is_folder(output):
+        return "--output"
+    return None
 
 
 def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> None:
@@ -260,7 +264,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
     if options.engine is Engine.RAY:
         require_extra("ray", "--engine ray")
     ending = PurePosixPath(output).suffix.lower()
-    # An address names a folder of parquet parts, whose name may also end in .parquet.
+    # An address names a folder of parquet parts; the name of the folder may end in .parquet.
     if is_remote(output) and ending in set(VectorFile) and ending != VectorFile.PARQUET:
         raise UsageError(
             f"{output} is an address, which takes a folder of parquet parts",
@@ -276,7 +280,7 @@ def _check_output(output: str, cut_by: str | None, options: EncodeOptions) -> No
             raise UsageError("needs --dtype float32 or float16", option="--index")
         own_files = [Path(output), parts.side_file(Path(output)), Path(f"{output}.ids.jsonl")]
         index_paths = map(Path.resolve, index_files(options.index))
-        if not set(index_paths).isdisjoint(map(Path.resolve, own_files)):
+        if set(index_paths).intersection(map(Path.resolve, own_files)):
             raise UsageError(f"{options.index} is the output, -o, or beside it", option="--index")
         check_index_output(options.index, force=may_replace_index(Path(output), options))
     if options.update and not is_one_file:

@@ -26,7 +26,10 @@ from simcse_cli.settings.choices import VectorType
 _Dtype = np.dtype[Any]
 _Shape = tuple[int, int]
 HEADER_BYTES = 256
-"""Space before the rows of a raw file. The header holds their number, so it is written last."""
+"""Space before the rows of a raw file, for a header.
+
+The header holds the number of rows, so it is written last.
+"""
 CHUNK_ROWS = 8192
 
 
@@ -69,9 +72,9 @@ def quantize(vectors: Floats32, kind: VectorType) -> Array:
     """Convert rows to the stored type, each row independently of the others.
 
     ``int8`` scales each row so that its largest absolute component is 127. This changes lengths,
-    but hardly cosines: those between 300 captions encoded by MiniLM change by 5e-4 (root mean
-    square) and at most 3e-3. ``binary`` stores which components are positive, eight to a byte, with
-    the first component in the highest bit, for comparison by Hamming distance. A zero row stays
+    but hardly cosines: the cosines of 300 captions encoded by MiniLM change by 5e-4 (root mean
+    square) and at most 3e-3. ``binary`` stores which components are positive, for comparison by
+    Hamming distance: eight components to a byte, the first one in the highest bit. A zero row stays
     zero.
     """
     match kind:
@@ -133,13 +136,14 @@ def finish_file(
     return target
 
 
-def json_line(text: str, row: Array, **name: Any) -> str:
-    """Return one JSON Lines record; ``name`` is the ``id`` of the row, if it has one.
+def json_line(text: str, row: Array, **id_entry: Any) -> str:
+    """Return the JSON Lines record of a text and its vector.
 
-    Components of float32 are written with enough digits to be read back exactly.
+    ``id_entry`` is ``id=ID`` for a row that has an id. Components of float32 are written with
+    enough digits to be read back exactly.
     """
     values = ",".join(str(value) for value in row)
-    head = json.dumps({**name, "text": text}, ensure_ascii=False, default=str)
+    head = json.dumps({**id_entry, "text": text}, ensure_ascii=False, default=str)
     # The closing brace of ``head`` is left out.
     return f'{head[:-1]}, "vector": [{values}]}}\n'
 
@@ -206,7 +210,8 @@ def _table(
 ) -> Any:
     """Return a table of a block of rows with the next texts and ids.
 
-    ``schema`` is that of earlier blocks, so that the ids get the same type; None for the first.
+    ``schema`` is that of the earlier blocks, or None for the first block: all blocks need one type
+    of ids.
     """
     import pyarrow as pa  # see _write_parquet
 
@@ -246,9 +251,10 @@ class Block(NamedTuple):
 
 
 class RowDigest:
-    """SHA-256 of the stored rows of a vector file, and another of its texts if it has any.
+    """Compute the SHA-256 digest of a vector file's rows, and another one of its texts.
 
-    The texts are hashed one per line.
+    Rows are hashed as they are stored, and texts one per line. A file without texts has only the
+    digest of its rows.
     """
 
     def __init__(self) -> None:
@@ -278,9 +284,10 @@ def layout_of(side: Mapping[str, Any]) -> tuple[_Dtype, _Shape]:
 
 
 def read_blocks(path: Path, side: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield blocks of rows, texts and ids of a finished file, given with its side file's content.
+    """Yield the rows, texts and ids of a finished vector file, block by block.
 
-    Texts or ids that the file does not hold are None.
+    ``side`` is the content of its side file; raise DataError if the file does not fit it. ``texts``
+    or ``ids`` of a block are None if the file holds none.
     """
     dtype, shape = layout_of(side)
     form = vector_file(path)

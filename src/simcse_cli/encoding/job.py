@@ -29,7 +29,7 @@ class EncodeJob:
     total: int | None = None
 
     def run(self, sink: Sink, progress: Progress = SILENT) -> int:
-        """Pass the vectors of all texts to the sink, and return its number of rows.
+        """Pass the vectors of all texts to the sink, and return what ``sink.finish`` returns.
 
         Texts are read once, in order. If W processes share the job, process r encodes the windows
         r, r + W, r + 2 W and so on.
@@ -53,7 +53,7 @@ class EncodeJob:
                 task.advance(len(texts) - inner.n_done)
         if number >= 0:  # there was at least one window
             return
-        if self.total:
+        if self.total:  # there were texts when they were counted
             raise DataError(
                 "the input has changed while it was read", hint="give a copy that nobody writes to"
             )
@@ -62,7 +62,10 @@ class EncodeJob:
 
 
 class InsideTask(SilentProgress):
-    """Progress within a window or part, which is passed on to the task of the whole input."""
+    """Pass the progress within a window or part on to ``outer``, the task of the whole input.
+
+    ``n_done`` is how much of the window or part has been reported.
+    """
 
     def __init__(self, outer: ProgressTask) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ class _Window:
     read: str
     written: str
 
-    def digest(self, rows: bytes, texts: bytes) -> str:
+    def digest_with(self, rows: bytes, texts: bytes) -> str:
         """Return what ``written`` should be if the window has these stored rows and texts."""
         facts = (self.rows, self.row_bytes, self.text_bytes, self.read)
         return digest(json.dumps(facts), rows, texts)
@@ -46,8 +46,8 @@ class Journal:
     """The unfinished output of one process: a file of rows, one of texts, and a journal.
 
     The journal is JSON Lines: the settings, each finished window and finally the identity of the
-    file that becomes the output. It is created before the other files and removed after them, so a
-    file of rows without a journal was not written by this class.
+    file that becomes the output. It is created before the other files and removed after them. If a
+    file of rows has no journal, something else has written it.
 
     Attributes:
         rows: the file of rows.
@@ -82,7 +82,10 @@ class Journal:
             path.unlink(missing_ok=True)
 
     def drop(self, *, force: bool) -> None:
-        """Remove files of rows and texts that have no journal; refuse to unless ``force``."""
+        """Remove files of rows and texts that have no journal.
+
+        Without ``force``, raise an error if there are such files.
+        """
         for path in (self.rows, self.texts):
             check_output(path, force=force)
         self.remove()
@@ -103,8 +106,8 @@ class Journal:
     def read_journal(self) -> dict[str, Any]:
         """Read the windows of the journal, and return its settings.
 
-        The settings are the first line; raise DataError if they are damaged. Reading ends at a
-        damaged later line, since a kill may have cut the last one.
+        The settings are the first line; raise DataError if this line is damaged. A kill may have
+        cut a later line, so reading ends at the first damaged one.
         """
         settings: dict[str, Any] = {}
         lines = self._journal.read_bytes().splitlines()
@@ -124,7 +127,7 @@ class Journal:
         return settings
 
     def has_finished(self, output: Path) -> bool:
-        """Tell whether the output is the file that the journal calls finished."""
+        """Tell whether this output exists, and is the file that ``finish`` recorded."""
         return output.exists() and _identity(output).items() <= self._finished.items()
 
     def resume(self, progress: Progress) -> None:
@@ -148,7 +151,8 @@ class Journal:
         with self.rows.open("rb") as rows, self.texts.open("rb") as texts:
             rows.seek(HEADER_BYTES)
             for number, window in enumerate(self.windows):
-                actual = window.digest(rows.read(window.row_bytes), texts.read(window.text_bytes))
+                stored_rows = rows.read(window.row_bytes)
+                actual = window.digest_with(stored_rows, texts.read(window.text_bytes))
                 if actual != window.written:
                     return number
         return len(self.windows)
@@ -180,7 +184,7 @@ class Journal:
             read=digest_texts(texts),
             written="",
         )
-        window = replace(window, written=window.digest(stored_rows, stored_texts))
+        window = replace(window, written=window.digest_with(stored_rows, stored_texts))
         self._record(asdict(window))
         self.windows.append(window)
 

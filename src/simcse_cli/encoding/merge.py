@@ -69,8 +69,8 @@ def merge_shards(
         side = _joined_side(pieces)
         digest = formats.RowDigest()
         ids_file = None if side.get("id_column") is None else names_file(output)
-        # Beside a record, an existing file of ids is that of the earlier output. Without a record,
-        # it may be the user's.
+        # If there is a record, an earlier output was written here, and a file of ids is part of it.
+        # Without a record, a file of ids may be the user's.
         if ids_file is not None and not record.exists():
             check_output(ids_file, force=force)
 
@@ -132,11 +132,12 @@ def _blocks(pieces: Pieces) -> Iterator[formats.Block]:
 
 def _find_pieces(output: Path, source: str | None) -> list[Path]:
     """Return all shards of an output, or all parts in the folder ``source``, in order."""
-    folder = output.parent if source is None else Path(source)
-    target = output if source is None else folder
-    name_pattern = rf"part{_NUMBERS}\.parquet"
-    if source is None:
-        name_pattern = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
+    folder = output.parent
+    encoded_to = output  # what -o named when the pieces were encoded
+    name_pattern = rf"{re.escape(output.stem)}\.shard{_NUMBERS}{re.escape(output.suffix)}"
+    if source is not None:
+        folder = encoded_to = Path(source)
+        name_pattern = rf"part{_NUMBERS}\.parquet"
 
     # Pieces of several runs may lie there, so they are grouped by the total in their names.
     files_by_total: dict[int, dict[int, Path]] = {}
@@ -155,7 +156,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         what = f"shard of {output.name}" if source is None else "parts"
         raise DataError(
             f"{folder} holds no {what}",
-            hint=f"write them first: simcse encode INPUT -o {target} --shard 1/4",
+            hint=f"write them first: simcse encode INPUT -o {encoded_to} --shard 1/4",
         )
     if len(files_by_total) > 1:
         totals = " and ".join(map(str, sorted(files_by_total)))
@@ -169,7 +170,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
         shown = ", ".join(map(str, missing[:10]))
         if len(missing) > 10:
             shown += ", ..."
-        again = _command_of(next(iter(files.values())), target)
+        again = _command_of(next(iter(files.values())), encoded_to)
         if source is None:
             again += f" --shard {missing[0]}/{total}"
         raise DataError(
@@ -180,7 +181,7 @@ def _find_pieces(output: Path, source: str | None) -> list[Path]:
 
 
 def _command_of(piece: Path, output: Path) -> str:
-    """Return the command that encodes an output with the input and the settings of a piece."""
+    """Return the command that encodes ``output`` from the input of a piece, with its settings."""
     side: dict[str, Any] = {}
     with suppress(DataError):  # without its side file, the command names no settings
         side = read_json(side_file(piece), dict[str, Any])
@@ -208,10 +209,10 @@ def _read_side(path: Path) -> dict[str, Any]:
 
 
 def _joined_side(pieces: Pieces) -> dict[str, Any]:
-    """Return the content of the joined side file; raise DataError if pieces do not fit together.
+    """Return the content of the side file of the joined output.
 
-    The side files must agree in all entries but ``_MAY_DIFFER``, and the pieces must hold all rows
-    of one input in order.
+    Raise DataError if the pieces do not fit together. Their side files must agree in all entries
+    but ``_MAY_DIFFER``, and the pieces must hold all rows of one input in order.
     """
     (first_path, first_side), *_ = pieces.items()
     files = Counter[str]()  # the number of rows from each file of the input

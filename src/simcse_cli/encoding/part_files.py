@@ -56,7 +56,10 @@ def claim_folder(
 
 
 def _removers_by_name(folder: str) -> dict[str, Callable[[], None]]:
-    """Map each name in a folder to a function that removes the file; create a missing folder."""
+    """Create the folder if it is missing, and return what it holds.
+
+    Each name in the folder is mapped to a function that removes the file.
+    """
     if not is_remote(folder):
         try:
             if not Path(folder).is_dir():
@@ -98,7 +101,7 @@ def _encode_remote_part(writer: VectorWriter, output: str, part: Part, progress:
         target = vector_output(local, writer.inputs, writer.options)
         sentences = writer.files.sentences(*part.span)
         n_rows = writer.write(target, sentences, progress, part=part)
-        # Until the upload is complete, no side file of an earlier upload may say that it is.
+        # The side file of an earlier upload would say that the part is complete, so it goes first.
         if remote_file(side_address).is_file:
             system, path = file_system(side_address)
             with _writing_to(side_address):

@@ -18,7 +18,8 @@ from simcse_cli.files.inputs import is_remote
 _Item = TypeVar("_Item")
 PART = re.compile(r"_?part-(?P<number>\d+)-of-(?P<of>\d+)\.parquet.*", re.DOTALL)
 """The name of a part in a folder, or of a file that belongs to it."""
-# A part has this many windows; it has fewer if there would be fewer than _LEAST_PARTS parts.
+# A part has _MOST_WINDOWS windows. If that makes fewer than _LEAST_PARTS parts, a part has fewer
+# windows, but at least one.
 _MOST_WINDOWS = 8
 _LEAST_PARTS = 32
 WINDOW = 8192

@@ -100,13 +100,13 @@ def encode_on_ray(
 ) -> None:
     """Write parts on the workers of the cluster at ``RAY_ADDRESS``, or of a new local cluster.
 
-    All workers must see the input. ``marker`` is a file that exists beside the outputs while this
-    runs, so that a worker can tell whether it sees their folder. ``marker`` is None for outputs at
-    addresses (``s3://...``).
+    All workers must see the input. ``marker`` is a file beside the outputs that exists while this
+    runs: a worker sees the folder of the outputs if it finds the marker. ``marker`` is None for
+    outputs at addresses (``s3://...``).
     """
     # Reading the digest computes it here, once: ``files`` keeps it and takes it to the workers.
     progress.detail(f"{files.source}: {files.digest}")
-    # Workers always resume, so the work that ``--force`` drops must be gone before they start.
+    # Workers always resume (see below), so ``--force`` removes unfinished work before they start.
     if options.force and not options.resume:
         for output, _ in outputs:
             drop_unfinished(Path(output))
@@ -206,9 +206,8 @@ def _quiet_start() -> Iterator[None]:
 def _resources(ray: Any, options: EncodeOptions) -> tuple[int, dict[str, float]]:
     """Return the number of workers and the resources of each worker.
 
-    If the cluster has GPUs, a worker gets a GPU, or a share of one if there are more workers than
-    GPUs; the shares are so small that all workers find room. Otherwise a worker gets a share of the
-    cores.
+    If the cluster has GPUs, each worker gets a GPU, or a share of one if there are more workers
+    than GPUs, so that all workers find room. Without GPUs, each worker gets a share of the cores.
     """
     if ":" in options.device:
         raise ConfigError(

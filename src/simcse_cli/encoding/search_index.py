@@ -49,7 +49,7 @@ Rows = Integers
 
 
 def index_files(path: Path | str) -> list[Path]:
-    """Return the path of an index and, if it ends in ``.faiss``, that of the file beside it."""
+    """Return the files of an index: its path and, if this ends in ``.faiss``, a file beside it."""
     path = Path(path)
     if path.suffix == FAISS_ENDING:
         return [path, path.with_name(f"{path.name}.texts")]
@@ -77,10 +77,11 @@ def check_index_output(path: Path, *, force: bool) -> None:
 
 
 def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> None:
-    """Raise DataError if the record ``info`` of some vectors says that another encoder made them.
+    """Raise DataError if the record of some vectors says that another encoder made them.
 
-    The keys ``model``, ``digest``, ``prompt``, ``pooler`` and ``truncate_dim`` of the record are
-    read; a record without a digest passes. ``place`` names the vectors in the message.
+    The record is ``info``, of which the keys ``model``, ``digest``, ``prompt``, ``pooler`` and
+    ``truncate_dim`` are read; a record without a digest passes. ``place`` names the vectors in the
+    message.
     """
     recorded = info.get("digest")
     current = encoder.digest_with(info.get("prompt", ""))
@@ -97,9 +98,10 @@ def require_made_by(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path 
 
 
 def _made_otherwise(info: Mapping[str, Any], encoder: ReadyEncoder, place: Path | str) -> DataError:
-    """Return the error for vectors of the same model with another pooler or width or other weights.
+    """Return the error for vectors that this model made with another pooler, width or weights.
 
-    ``info`` holds the width as ``truncate_dim`` unless it is the full width of the model.
+    ``info`` holds the width as ``truncate_dim``; without this key, it is the full width of the
+    model.
     """
     pooler, width = encoder.pooler.value, str(encoder.dim)
     old_pooler = info.get("pooler", pooler)
@@ -139,16 +141,16 @@ def index_checksum(path: Path | str) -> str | None:
 
 
 class _UnitBlocks:
-    """Vectors of any type, of which each slice is read as float32 rows of length 1.
+    """Vectors of any type; a slice of them is read as float32 rows of length 1.
 
-    The vectors may stay on disk. With ``are_units``, they have length 1 already.
+    The vectors may stay on disk. ``are_units`` says that they have length 1 already.
     """
 
     def __init__(self, vectors: AnyFloats, *, are_units: bool) -> None:
         self.vectors = vectors
         self._are_units = are_units
 
-    def __getitem__(self, block: slice) -> Scores:
+    def __getitem__(self, block: slice) -> Floats32:
         rows = self.vectors[block]
         if self._are_units:
             return np.require(rows, np.float32, "W")  # writable, as PyTorch wants it
@@ -169,7 +171,7 @@ class ExactSearcher:
         """Number of vectors and their width."""
         return self._units.vectors.shape[0], self._units.vectors.shape[1]
 
-    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+    def search(self, queries: Floats32, k: int) -> tuple[Scores, Rows]:
         """Return the cosine and row of the ``k`` nearest vectors per query, best first.
 
         For M queries and N vectors, both arrays have the shape ``(M, min(k, N))``.
@@ -182,16 +184,16 @@ class ExactSearcher:
             scores[block], rows[block] = self._search_block(queries[block], k)
         return scores, rows
 
-    def _search_block(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
-        """Return what ``search`` returns, for one block of queries; vectors are read in blocks."""
+    def _search_block(self, queries: Floats32, k: int) -> tuple[Scores, Rows]:
+        """Do ``search`` for one block of queries, with one block of vectors after the other."""
         n_queries = len(queries)
         # PyTorch wants memory that can be written, even where it only reads.
         query_tensor = torch.from_numpy(np.require(queries, np.float32, "W"))
         # Memory for the scores of one block, which all blocks use in turn.
         memory = np.empty(n_queries * min(CORPUS_BLOCK, self.shape[0]), np.float32)
 
-        # The best pairs so far: score, row and query (owner). A further pair can be one of them
-        # only if its score exceeds the entry of its query in ``lowest``.
+        # The best pairs so far: pair i is the vector ``rows[i]`` and the query ``owners[i]``. A
+        # further pair of a query must have a higher score than the query's entry in ``lowest``.
         scores = np.empty(0, np.float32)
         rows = np.empty(0, np.int64)
         owners = np.empty(0, np.int64)
@@ -208,7 +210,8 @@ class ExactSearcher:
             scores = scores[best]
             rows = rows[best]
             owners = owners[best]
-            # Once every query has k pairs, the last of each k is the worst of its query.
+            # Pairs are sorted by query, best first. Once every query has k pairs, every k-th pair
+            # is the worst of its query.
             if len(scores) == n_queries * k:
                 lowest = scores[k - 1 :: k]
         return scores.reshape(-1, k), rows.reshape(-1, k)
@@ -219,7 +222,7 @@ class ExactSearcher:
 
 def _accept_few_points(faiss: Any, index: Any) -> None:
     """Let FAISS train on few points without a warning, which it writes past our console."""
-    # An index makes clusters, and so do its product quantiser and the indexes within it. ``cp``
+    # Clusters are made by an index, by its product quantiser, and by the indexes within it. ``cp``
     # holds the parameters of the clustering.
     for maker in (index, getattr(index, "pq", None)):
         if maker is not None and hasattr(maker, "cp"):
@@ -256,8 +259,8 @@ class FaissSearcher:
         try:
             index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
             if not index.is_trained:
-                # A component takes 4 bytes; negating twice rounds the step between rows up.
-                step = -(-4 * vectors.size // FAISS_TRAINING_BYTES)
+                # Train on every n-th row, n = ``step``. A component takes 4 bytes.
+                step = -(-4 * vectors.size // FAISS_TRAINING_BYTES)  # rounded up
                 _accept_few_points(faiss, index)
                 index.train(units[::step])
             for start in range(0, len(vectors), FAISS_BLOCK):
@@ -277,7 +280,7 @@ class FaissSearcher:
 
     @property
     def compresses(self) -> bool:
-        """Tell whether the index keeps less than the vectors, so that its cosines are rounded."""
+        """Tell whether the index keeps the vectors rounded, so that its cosines are, too."""
         index = self._index
         if hasattr(index, "storage"):  # of an HNSW graph
             index = _import_faiss().downcast_index(index.storage)
@@ -285,7 +288,7 @@ class FaissSearcher:
             return bool(index.sa_code_size() < 4 * index.d)  # 4 bytes for a float32
         return False
 
-    def search(self, queries: Scores, k: int) -> tuple[Scores, Rows]:
+    def search(self, queries: Floats32, k: int) -> tuple[Scores, Rows]:
         """Return what FAISS finds; neighbours that it does not find have score -inf and row -1."""
         scores, rows = self._index.search(np.ascontiguousarray(queries), min(k, self._index.ntotal))
         return np.where(rows < 0, -np.inf, scores).astype(np.float32), rows.astype(np.int64)
@@ -305,7 +308,10 @@ class FaissSearcher:
 
 
 class SearchIndex:
-    """Sentences, a searcher over their vectors, and a record of the model that made the vectors."""
+    """Sentences, a searcher over their vectors, and a record of the model that made the vectors.
+
+    See ``build`` for ``info``, ``ids`` and ``unused``.
+    """
 
     def __init__(
         self,
@@ -345,9 +351,11 @@ class SearchIndex:
         """Return an index over ``(N, D)`` vectors of any norm; row i belongs to sentence i.
 
         Memory-mapped vectors stay on disk. A zero row has cosine 0 with everything. ``factory`` is
-        a FAISS factory string; exact search ignores it. ``info`` records the origin of the vectors
-        (``model``, ``digest``, ``pooler``). ``ids`` name the sentences; ``unused`` are the columns
-        of their table that hold no texts, if none of them is read for ids.
+        a FAISS factory string; exact search ignores it.
+
+        ``info`` records the origin of the vectors (``model``, ``digest``, ``pooler``). ``ids`` name
+        the sentences. Without ids, ``unused`` are the columns of the table of sentences that may
+        hold them: all that hold no texts.
         """
         if not len(sentences):
             raise DataError("an index of no sentences, need at least one")
@@ -446,9 +454,10 @@ class SearchIndex:
 
 
 def _read_tensors(files: Sequence[Path]) -> tuple[dict[str, str], dict[str, Array]]:
-    """Return the record and the content of an index; raise ValueError if its files have changed.
+    """Return the record and the content of an index; raise ValueError if its content has changed.
 
-    The last file holds the texts. If there are two, the first is FAISS's own (`.faiss`).
+    The last file holds the record and the texts. If there are two files, the first is FAISS's own
+    (`.faiss`).
     """
     from safetensors import safe_open
 
@@ -499,11 +508,12 @@ def rank_rows(
 ) -> tuple[Rows, Scores]:
     """Return rows and cosines of the ``k`` nearest sentences of each query, best first.
 
-    Both arrays have the shape ``(M, k)``; missing neighbours have row -1 and cosine -inf. Queries
-    are ``(M, D)`` of any norm. Sentences without text are left out. If the ``texts`` of the queries
-    are given, a sentence that equals the text of the query is left out, too.
+    Queries are ``(M, D)`` of any norm. Both results are ``(M, k)``; if a query has fewer
+    neighbours, the rest of its row is -1 and -inf. Sentences without text are left out. If the
+    ``texts`` of the queries are given, a sentence that equals the text of the query is left out,
+    too.
     """
-    # Some of the sentences found may be left out, so ask for more until k remain or all are found.
+    # Some of the sentences found are left out, so ask for more until k remain or all are found.
     n_asked = k if texts is None else k + SPARE
     while True:
         found_scores, found_rows = index.search(queries, n_asked)
@@ -548,8 +558,8 @@ def nearest(
     return neighbours_by_query
 
 
-def _best_of_each(n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: int) -> Rows:
-    """Return the positions of the ``k`` best pairs of each query, sorted by query and score.
+def _best_of_each(n_queries: int, owners: Integers, scores: Scores, rows: Rows, k: int) -> Integers:
+    """Return the positions of the ``k`` best pairs of each query, sorted by query, best first.
 
     Pair i has the query ``owners[i]``, the vector ``rows[i]`` and the score ``scores[i]``.
     """
@@ -560,12 +570,13 @@ def _best_of_each(n_queries: int, owners: Rows, scores: Scores, rows: Rows, k: i
     return order[rank_in_query < k]
 
 
-def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
+def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Integers, Integers]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    Entries that do not exceed the row's ``lowest`` may be left out. Each row is cut into about
-    ``4 * k`` groups, because ``np.argpartition`` of whole rows is too slow: it would take half as
-    long as the matrix product that computes the scores.
+    ``scores`` has a row for each query and a column for each vector. Entries that do not exceed the
+    row's ``lowest`` may be left out. Each row is cut into about ``4 * k`` groups, because
+    ``np.argpartition`` of whole rows is too slow: it would take half as long as the matrix product
+    that computes the scores.
     """
     n_rows, n_columns = scores.shape
     group_size = n_columns // (4 * k)
@@ -582,12 +593,15 @@ def _candidates(scores: Scores, lowest: Scores, k: int) -> tuple[Rows, Rows]:
     return np.repeat(np.arange(n_rows), columns.shape[1]), columns.ravel()
 
 
-def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> tuple[Rows, Rows]:
+def _candidates_of_groups(
+    scores: Scores, lowest: Scores, k: int, size: int
+) -> tuple[Integers, Integers]:
     """Return rows and columns of the entries that may be among the ``k`` largest of their row.
 
-    Each row is cut into groups of ``size`` columns. The k-th largest of the maxima of the groups is
-    a bound that at least k entries of the row reach, so smaller entries are left out; so are those
-    below the row's ``lowest``. Few groups reach the bound, and only these are searched.
+    Each row is cut into groups of ``size`` columns, and the maximum of each group is taken. At
+    least k entries of the row reach the k-th largest maximum, so smaller entries are left out.
+    Entries below the row's ``lowest`` are left out, too. Few groups have a maximum that reaches
+    both bounds, and only these groups are searched.
     """
     n_rows, n_columns = scores.shape
     end = n_columns // size * size  # of the last whole group
@@ -600,10 +614,11 @@ def _candidates_of_groups(scores: Scores, lowest: Scores, k: int, size: int) -> 
     return np.concatenate([rows, rest_rows]), np.concatenate([columns, rest_columns + end])
 
 
-def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[Rows, Rows]:
+def _entries_that_reach(bound: Scores, groups: Scores, maxima: Scores) -> tuple[Integers, Integers]:
     """Return rows and columns of the entries that are not below the bound of their row.
 
-    ``groups`` are ``(rows, groups, size)``, ``maxima`` their largest entries ``(rows, groups)``.
+    ``groups`` are ``(n_rows, n_groups, size)``; ``maxima`` are their largest entries,
+    ``(n_rows, n_groups)``.
     """
     n_groups, size = groups.shape[1:]
     # Row and number of each group that reaches the bound.

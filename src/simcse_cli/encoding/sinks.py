@@ -22,13 +22,7 @@ from simcse_cli.encoding.journal import Journal, digest_texts
 from simcse_cli.encoding.parts import ALONE, ProcessGroup
 from simcse_cli.encoding.update import Update
 from simcse_cli.errors import DataError, OutputError, kept_on_interrupt
-from simcse_cli.files.atomic import (
-    check_output,
-    fsync_tree,
-    publish,
-    staging_folder,
-    writing,
-)
+from simcse_cli.files.atomic import check_output, fsync_tree, publish, staging_folder, writing
 from simcse_cli.files.output import left_unfinished
 from simcse_cli.files.system import sync
 from simcse_cli.progress import Progress
@@ -61,7 +55,7 @@ class Sink(Protocol):
         """Tell whether ``texts``, the next window of this process, have to be encoded."""
 
     def append(self, texts: Sequence[str], vectors: Floats32) -> None:
-        """Take the vectors of the window for which ``needs`` was true."""
+        """Take the vectors of the last window for which ``needs`` was true."""
 
     def finish(self) -> int:
         """Complete the output and return its number of rows."""
@@ -100,22 +94,21 @@ class StdoutSink:
 class VectorSink:
     """Write one vector per text into a file: row i is of text i.
 
-    Nothing is created before the first window is encoded. Only on the first process does ``finish``
-    return the number of rows; on the others it returns 0.
+    Nothing is created before the first window is encoded.
 
     Attributes:
         output: the file; its ending gives the format.
         dim: the width of the vectors.
         kind: the type of the stored components.
-        resume: continue an unfinished file with the same settings, if there is one; the first
-            window with damage or changed texts, and all after it, are encoded again.
+        resume: continue an unfinished file with the same settings, if there is one. From the first
+            window with damage or changed texts on, all windows are encoded again.
         force: replace an existing or unfinished file.
         group: the processes that write this file together.
         window: how many texts are encoded together, by default ``parts.WINDOW``.
         keep_texts: pass texts to ``companions`` even if the format does not store them.
         ids: the ids of the rows, for formats that store ids; they are read at the end.
         companions: writes files that appear together with the output.
-        earlier: the plan of an update: the output also gets rows of an earlier output.
+        earlier: the plan of an update, if this is one: ``output`` exists, and keeps some rows.
     """
 
     output: Path
@@ -161,6 +154,7 @@ class VectorSink:
             raise
 
     def _find_unfinished(self, progress: Progress) -> None:
+        """Continue or remove an unfinished file, as the options say, or refuse it."""
         check_output(self.output, force=self.force or self.earlier is not None)
         journal = self._journal
         if not journal.exists():
@@ -198,7 +192,10 @@ class VectorSink:
         self._journal.append(formats.quantize(vectors, self.kind), texts)
 
     def finish(self) -> int:
-        """Turn the partial files of all processes into the output."""
+        """Turn the partial files of all processes into the output.
+
+        Return its number of rows on the first process, and 0 on the others.
+        """
         if self._n_seen < len(self._journal.windows):  # the input has become shorter
             self._journal.keep(self._n_seen)
         self._journal.open()  # creates the files if this process has had no window
@@ -238,10 +235,10 @@ class VectorSink:
         return n_rows
 
     def _replace(self, journal: Journal, earlier: Update) -> int:
-        """Replace an earlier output by one that joins its rows with those of the partial file.
+        """Make the output of an update from the earlier output and the partial file.
 
-        If the process is killed when the new output is complete, but not yet in its place, the next
-        run puts it there.
+        Return its number of rows. A process may be killed once the new output is complete, but not
+        yet in its place. Then the next run puts it there.
         """
         n_rows = len(earlier.texts)
         with journal.staging() as folder:
@@ -260,9 +257,10 @@ class VectorSink:
     def _complete(
         self, folder: Path, raw: Path, n_rows: int, texts: Callable[[], Iterable[str]]
     ) -> Path:
-        """Write companion files and the complete output into a folder; return the output's path.
+        """Write companion files into a folder, complete the output, and return its path.
 
-        ``texts`` is a function because the texts are read twice.
+        The output may be the raw file itself, as ``finish_file`` says, or else a file in the
+        folder. ``texts`` is a function because the texts are read twice.
         """
         rows = self._map(raw, n_rows)
         if self.companions is not None:
@@ -283,7 +281,7 @@ class VectorSink:
 
 
 def finish_killed(output: Path, group: ProcessGroup = ALONE) -> None:
-    """Do what was left to do when a process was killed after it had completed an output.
+    """Finish what a killed process has left to do, if its output was complete.
 
     The output of an update is put in its place, and the journals are removed. All processes of the
     group must call this; the first one does the work, and the others wait for it.
@@ -317,7 +315,10 @@ def _read_texts(path: Path) -> Iterator[str]:
 
 
 def _interleave(folder: Path, journals: list[Journal]) -> tuple[Path, Path]:
-    """Join the windows of all processes in input order; return the files of rows and of texts."""
+    """Write the windows of all processes in input order into two files in a folder.
+
+    Return the file of rows and the file of texts.
+    """
     raw = folder / "rows"
     texts = folder / "texts"
     with ExitStack() as stack:

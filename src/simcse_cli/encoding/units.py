@@ -26,7 +26,7 @@ def unit_vectors(
     file: Path | None = None,
     **how: Any,
 ) -> Units:
-    """Return ``(n, D)`` vectors of length 1, in memory or mapped from a file.
+    """Return ``(n, D)`` vectors of length 1, in memory, or mapped from ``file`` if it is given.
 
     If an earlier run has finished ``file``, nothing is computed; a run that was interrupted is
     continued. ``how`` are further arguments of ``encoder.encode``.
@@ -50,7 +50,7 @@ def load_and_encode(
     """
     encoder = load_for_encoding(options.model, options, progress)
     units = unit_vectors(texts, encoder, progress, batch_tokens=options.batch_tokens)
-    # Most often there are none, and the texts need not be read again.
+    # Most often no sub-word is unknown, and the texts need not be read again.
     unknown = encoder.unknown_texts(texts) if encoder.model.tokens.n_unknown else []
     encoder.warn_unread(progress)
     return units, unknown

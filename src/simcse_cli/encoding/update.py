@@ -50,7 +50,7 @@ def read_side(output: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
             hint=f"{_AGAIN}, with --id-column",
         )
 
-    # Of the settings that simcse 1.0.0 did not record, those that the side file lacks are ignored.
+    # A setting that simcse 1.0.0 did not record is ignored if the side file lacks it.
     ignored = FACTS | _OF_INPUT | (NOT_RECORDED - side.keys())
     for key, recorded, current in differences(side, settings):
         if key not in ignored:
@@ -72,10 +72,10 @@ class _EarlierRows:
 
     Attributes:
         numbers: the number of each row, by its id as a text.
-        ids: the ids of all rows, in their order.
-        digests: the digests of the texts of all rows.
-        gone_texts: texts of the rows that are gone, by number and in order; empty texts if the
-            output holds no texts.
+        ids: the id of each row, in the order of the rows.
+        digests: the digest of each row's text, in the same order.
+        gone_texts: the text of each row that is gone, by row number, in the same order. If the
+            output holds no texts, all are empty.
     """
 
     numbers: dict[str, int] = field(default_factory=dict)
@@ -91,10 +91,10 @@ class Update:
     Attributes:
         output: the file to update.
         side: the content of its side file.
-        texts, ids, digests: of all rows, in their new order.
+        texts, ids, digests: the text, the id and the text's digest of each row, in the new order.
         sources: where the vector of each row comes from: its row number in the earlier output, or
             ``-1 - n`` for the n-th text to encode (from 0).
-        fresh: the row numbers of the texts to encode, in their order.
+        fresh: the numbers of the rows whose texts are to be encoded, in the new order.
         counts: how many rows are ``new``, ``changed``, ``gone`` and ``as before``.
         drops_gone: whether rows that are gone from the input are left out.
     """
@@ -113,7 +113,7 @@ class Update:
     def plan(
         cls, output: Path, side: Mapping[str, Any], files: FileSet, column: str, *, drops_gone: bool
     ) -> "Update":
-        """Compare the input with the earlier output; the ids are in ``column``."""
+        """Compare the input with the earlier output; ``column`` is the input's column of ids."""
         texts, ids, digests = _read_input(files, column)
         id_texts = list(map(cell_text, ids))
         earlier = _read_earlier(output, side, set(id_texts))
@@ -134,8 +134,8 @@ class Update:
         counts = {"new": n_new, "changed": len(fresh) - n_new, "gone": len(gone)}
         counts["as before"] = len(ids) - len(fresh)
 
-        # Earlier rows that are gone from the input come last. If the output holds no texts, the
-        # texts of these rows come from the earlier index, since the new index needs them.
+        # Earlier rows that are gone from the input come last. Their texts are needed for the new
+        # index; if the output holds no texts, they are taken from the earlier index.
         if gone and not drops_gone:
             gone_texts = earlier.gone_texts
             if "index" in side and names_file(output) is not None:
@@ -166,8 +166,8 @@ class Update:
 
         ``encoded`` holds the stored vectors of the texts ``self.fresh``, in the same order.
         """
-        # The earlier rows are read in their old order, but needed in another, so they are copied
-        # into a file without a header, which is mapped.
+        # The earlier rows are read in their old order, but needed in another. So they are copied
+        # into a file without a header, and this file is mapped.
         old_file = folder / "earlier"
         shape = (self.side["n_rows"], encoded.shape[1])
         with old_file.open("xb") as stream:
@@ -209,8 +209,8 @@ def _read_input(files: FileSet, column: str) -> tuple[PackedTexts, list[Any], li
 def _texts_of_index(index: Path, earlier: _EarlierRows) -> dict[int, str]:
     """Return the texts of gone rows, by row number, from the index of the earlier output.
 
-    They are looked up by their digests: a killed update may have replaced the index already, so
-    row numbers may not fit it.
+    The texts are looked up by their digests, since the row numbers may not fit: a killed update may
+    have replaced the index already.
     """
     by_digest = {text_digest(text): text for text in SearchIndex.load(index).sentences}
     texts: dict[int, str] = {}
@@ -226,10 +226,10 @@ def _texts_of_index(index: Path, earlier: _EarlierRows) -> dict[int, str]:
 
 
 def _read_earlier(output: Path, side: Mapping[str, Any], present: set[str]) -> _EarlierRows:
-    """Return the rows of the earlier output, with the texts of those that the input has lost.
+    """Return the rows of the earlier output, with the texts of the rows that the input has lost.
 
     ``present`` holds the ids that the input has now, as texts. ``side`` is the content of the side
-    file; DataError is raised if the output is not what it describes.
+    file; raise DataError if the output is not what the side file describes.
     """
     # All rows are read once. Only the texts of rows that are gone are kept.
     earlier = _EarlierRows()

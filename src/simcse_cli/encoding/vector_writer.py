@@ -53,11 +53,11 @@ def may_replace(output: Path, options: EncodeOptions) -> bool:
 
 
 def may_replace_index(output: Path, options: EncodeOptions) -> bool:
-    """Tell whether an existing index may be replaced.
+    """Tell whether ``options.index`` may be replaced if it exists.
 
-    With ``force``, any index may. So may any index if the output is unfinished, since the
+    With ``force``, any index may be replaced. So may any index of an unfinished output, since the
     interrupted run may have written it. Otherwise, the side file of the output must name this
-    index; if the file is no index after all, it is the user's and may not be replaced.
+    index. It must also be an index: any other file is the user's.
     """
     if options.force or is_unfinished(output):
         return True
@@ -86,14 +86,15 @@ def _is_as_recorded(index: Path, side: Mapping[str, Any]) -> bool:
 def vector_output(path: Path, inputs: Inputs, options: EncodeOptions, rank: int = 0) -> Output:
     """Return the output of vectors with all its files; ``rank`` is the number of this process."""
     partial_file = path.with_name(f"{path.name}.part-{rank}")
-    # The journal is one of these: it is named after its process only if there are several.
+    # One of these is the journal: its name has the rank only if there are several processes.
     companions = [Path(f"{path}.part.json"), Path(f"{partial_file}.json")]
     ids_file = None if options.id_column is None else names_file(path)
     if ids_file is not None:
         companions.append(ids_file)
     if options.index is not None:
         companions += index_files(options.index)
-    # Without a side file and without unfinished work, a file of ids is the user's: raise an error.
+    # If there is neither a side file nor unfinished work, a file of ids is the user's: raise an
+    # error.
     if ids_file is not None and not side_file(path).exists() and not is_unfinished(path):
         check_output(ids_file, force=options.force)
     return Output(
@@ -136,12 +137,13 @@ class VectorWriter:
         part: Part | None = None,
         group: ProcessGroup = ALONE,
     ) -> int:
-        """Write the vectors of these sentences, and return their number.
+        """Write the vectors of these sentences, and return the number of rows of the output.
 
-        The caller must have entered the context of ``output``, which locks it, unless nobody else
-        can write there. ``part`` tells which rows of the input the sentences are; None stands for
+        The sentences are not read if the output exists and is only updated, or is finished and
+        ``options.resume`` is on. ``part`` tells which rows of the input they are; None stands for
         all rows. ``group`` are the processes that write the output together; all but the first may
-        return 0.
+        return 0. The caller must have entered the context of ``output``, which locks it. Only an
+        output where nobody else can write needs no lock.
         """
         options = self.options
         if group.rank > 0:  # the first process tells the progress of all
@@ -156,7 +158,10 @@ class VectorWriter:
         return self._run(self._sink(output, part, group), sentences, total, progress)
 
     def _update(self, output: Output, progress: Progress) -> int:
-        """Encode new and changed rows, keep the others, and return the number of all rows."""
+        """Encode new and changed rows, keep the others, and return the number of all rows.
+
+        If the earlier output has an index, it is written again: ``self.options`` then names it.
+        """
         options = self.options
         settings = self.encode.settings | {"dtype": self.kind.value}
         side = read_side(output.path, settings)
@@ -189,7 +194,7 @@ class VectorWriter:
         return self._run(self._sink(output, part=None, group=ALONE), texts, len(texts), progress)
 
     def _sink(self, output: Output, part: Part | None, group: ProcessGroup) -> VectorSink:
-        """Return the sink for the vectors, which writes the files beside them at the end."""
+        """Return the sink for the vectors; at the end, it writes the files beside them, too."""
         options = self.options
         self._replaces_index = may_replace_index(output.path, options)  # see ``__init__``
         return VectorSink(
@@ -227,11 +232,15 @@ class VectorWriter:
         return self.encode.settings | output_facts
 
     def _rows_of_finished(self, path: Path, progress: Progress) -> int:
-        """Return the number of rows of a finished output; refuse one of another input or model."""
+        """Return the number of rows of a finished output.
+
+        Raise OutputError if its input, settings or index are not those of this run.
+        """
         side_path = side_file(path)
         side: Any = read_json(side_path) if side_path.is_file() else None
         source = self.files.source
-        # A stream has nothing to compare; a data set of the Hub has its name (see ``facts``).
+        # Inputs are compared by their digest. A data set of the Hub has none, so its name is
+        # compared (see ``facts``), and for a stream there is nothing to compare.
         if not self.files.is_stored and guess_format(source) is not FileFormat.HUB:
             raise OutputError(
                 f"{path} exists already, and what comes from {source} may differ from its input",
@@ -264,7 +273,7 @@ class VectorWriter:
         rows: Array,
         texts: Iterable[str],
     ) -> None:
-        """Write the search index, the side file, and the ids if the output has no room for them.
+        """Write the search index, the side file, and the ids that the output has no room for.
 
         ``rows`` and ``texts`` are those of the whole output. The side file and the ids go to
         ``folder``, the index to its own place.
@@ -303,10 +312,10 @@ class VectorWriter:
         return search_index.save(index, force=self._replaces_index)
 
     def _ids(self, output: Path, part: Part | None) -> Iterable[Any] | None:
-        """Return the ids of an update's rows, else those in the id column.
+        """Return the ids of the rows of an output, or None if they have none.
 
-        Without an id column, a part in a folder has its row numbers as ids, and other outputs have
-        no ids (None).
+        The ids of an update are in its plan, others in the id column. Without an id column, only
+        the rows of a part in a folder have ids: their numbers in the input.
         """
         if self.earlier is not None:
             return self.earlier.ids
@@ -331,8 +340,11 @@ class VectorWriter:
         return side
 
 
-def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
-    """Raise OutputError unless the side file records the model, settings and input of ``facts``."""
+def require_same(output: object, side: Any, current: dict[str, Any]) -> None:
+    """Raise OutputError unless a side file records the current model, settings and input.
+
+    ``side`` is the content of the side file, and ``current`` what ``VectorWriter.facts`` returns.
+    """
     if not isinstance(side, dict):
         raise OutputError(
             f"{output} exists already, without a side file that tells what it holds",
@@ -342,9 +354,10 @@ def require_same(output: object, side: Any, facts: dict[str, Any]) -> None:
     # Version 1.0.0 recorded the option "auto" instead of the precision that it stood for.
     if side.get("precision") == Precision.AUTO:
         not_comparable.add("precision")
-    # Compare all of ``facts``, and the settings in the side file: its entries outside FACTS.
-    recorded = {key: side[key] for key in side if key in facts or key not in FACTS}
-    for key, before, value in differences(recorded, facts):
+    # Two kinds of entries of the side file are compared: those that ``current`` has, too, and all
+    # settings. FACTS are no settings.
+    recorded = {key: side[key] for key in side if key in current or key not in FACTS}
+    for key, before, value in differences(recorded, current):
         if key == "model_digest" and is_older_digest(before, str(value)):
             raise OutputError(f"{output} exists already and {OLDER_DIGEST}", hint=EXISTS_HINT)
         if key in not_comparable:

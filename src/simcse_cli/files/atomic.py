@@ -31,7 +31,10 @@ _LEFTOVER = re.compile(r"\.(?P<name>.+)\.simcse-[0-9a-f]{8}\.(?P<kind>tmp|old)",
 
 
 def check_output(path: Path | str, *, force: bool = False) -> Path:
-    """Return ``path`` if it may be written, else raise OutputError; create its parent folder."""
+    """Return ``path`` if it may be written, after creating its folder, or raise OutputError.
+
+    With ``force``, there may be a file already.
+    """
     path = Path(path)
     try:
         if path.is_dir():
@@ -53,7 +56,10 @@ def require_local(path: Path) -> None:
 
 
 def make_folder_of(path: Path) -> None:
-    """Create the folder of an output; raise OutputError if that fails or ``path`` is unfit."""
+    """Create the folder of an output.
+
+    Raise OutputError if that fails, or if the path is an address or a device, or its name too long.
+    """
     require_local(path)
     n_bytes = len(os.fsencode(path.name))
     if n_bytes > LONGEST_NAME:
@@ -78,7 +84,7 @@ def _is_special(path: Path) -> bool:
         mode = path.stat().st_mode
     except OSError:
         return False
-    # /dev/stdout is a link, which is special even if it leads to a regular file.
+    # A path such as /dev/stdout may be a link to a regular file, but it is special all the same.
     is_regular = stat.S_ISREG(mode) and path.parent != Path("/dev")
     return not (is_regular or stat.S_ISDIR(mode))
 
@@ -119,7 +125,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def fsync_tree(folder: Path) -> None:
-    """Flush a new folder to disk, after giving its files the permissions of the folder."""
+    """Give the files in a new folder the folder's permissions, and flush all to disk."""
     # The folder has its permissions from the umask; files are not executable.
     mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
     for path in folder.rglob("*"):
@@ -143,9 +149,9 @@ def staging_folder(target: Path) -> Iterator[Path]:
 def publish(complete: Path, target: Path, folder: Path) -> None:
     """Move the file ``complete`` to ``target``, and its companions beside the target.
 
-    The companions are the other files in ``folder``. They are moved first, after an earlier target
-    has been removed, so that no target ever has the companions of another one. A ``complete`` file
-    outside the folder must be on disk already.
+    The companions are the other files in ``folder``. If there are any, an earlier target is removed
+    first and the new target comes last, so that no target ever has the companions of another one.
+    If ``complete`` lies outside the folder, it must be on disk already.
     """
     # Write everything to disk first, so that no name ever leads to missing bytes.
     fsync_tree(folder)

@@ -93,7 +93,7 @@ def load_code(text: str, place: str) -> Any:
 
 
 def _missing_beside(path: Path, error: Exception) -> Path | None:
-    """Return the file or folder beside ``path`` with the module that was not found, or None."""
+    """Return the file or folder beside ``path`` that it failed to import, if ``error`` says so."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         name = error.name.partition(".")[0]
         for beside in (path.with_name(f"{name}.py"), path.with_name(name)):
@@ -148,7 +148,7 @@ def require_arguments(
 
 
 def users_traceback(error: Exception) -> TracebackType | None:
-    """Return an error's traceback from the first frame in a user's file on, or else all of it."""
+    """Return an error's traceback, cut to begin in a user's file if it reaches one."""
     part = error.__traceback__
     while part is not None:
         if _is_users(part.tb_frame):
@@ -158,9 +158,9 @@ def users_traceback(error: Exception) -> TracebackType | None:
 
 
 def error_of_code(error: Exception) -> CodeError | None:
-    """Return the error to show for an exception that comes from a user's file; None for others.
+    """Return the error to show for an exception in a user's code, or None for other exceptions.
 
-    It names the last line that was reached in such a file.
+    The error names the last line that was reached in a user's file.
     """
     last: tuple[FrameType, int] | None = None
     for frame, number in walk_tb(error.__traceback__):

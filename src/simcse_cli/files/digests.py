@@ -23,7 +23,8 @@ _ENCODER_MARK = "2-"
 def encoder_digest(*parts: str | bytes | memoryview) -> str:
     """Return the digest of an encoder, with a mark that digests of simcse 1.0.0 do not have.
 
-    Those leave out the tokenizer and the configuration, so they do not identify an encoder.
+    Digests without the mark leave out the tokenizer and the configuration, so they do not identify
+    an encoder.
     """
     return _ENCODER_MARK + digest(*parts)
 

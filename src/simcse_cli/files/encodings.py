@@ -44,9 +44,10 @@ _SCRIPTS = {
     "iso8859_6": (("ARABIC",), _ARABIC),
     "cp874": (("THAI",), "านรอกเงมยลวดทสต"),
 }
-"""Encodings, the words with which the Unicode names of their letters begin, and frequent letters.
+"""Each encoding with its scripts and its frequent letters.
 
-Frequent letters are those of the languages that the encoding is for.
+A script is a word with which the Unicode names of letters begin. The frequent letters are those of
+the languages that the encoding is for.
 """
 _MOST = 4  # encodings to suggest
 _LEAST_SHARE = 0.85  # of plausible letters among the characters that count
@@ -57,25 +58,27 @@ _SHOWN = 40  # characters of the decoded line
 def plausible_encodings(content: bytes) -> list[tuple[str, str]]:
     """Return likely encodings, the likeliest first, each with a line of the decoded text.
 
-    An encoding is likely if it decodes most of the bytes to letters of the script it is for, and
-    likelier the more of these letters are frequent ones. Encodings with none, or with less than
-    half the share of the likeliest, are left out, and so are those that read the same as another.
+    An encoding is likely if it decodes most of the bytes to letters of its scripts. The larger the
+    share of frequent letters among them, the likelier it is. Left out are
+
+    - encodings without any frequent letter, or with less than half the share of the likeliest;
+    - encodings that give the same text as one before.
     """
     # Lines of ASCII are the same in all encodings, so look only at the others.
     sample = b"\n".join(line for line in content.splitlines()[:_LINES] if not line.isascii())
     shares: dict[str, float] = {}  # of frequent letters, by the decoded text
-    names: dict[str, str] = {}
+    name_by_text: dict[str, str] = {}
     for name, (scripts, frequent) in _SCRIPTS.items():
         with suppress(UnicodeDecodeError):
             text = sample.decode(name)
-            if text not in names and _share_of_letters(text, scripts) >= _LEAST_SHARE:
-                names[text] = name
+            if text not in name_by_text and _share_of_letters(text, scripts) >= _LEAST_SHARE:
+                name_by_text[text] = name
                 shares[text] = _share_of_frequent(text, frequent)
 
     least = max(shares.values(), default=0) / 2
     likely = [text for text, share in shares.items() if share >= least and share > 0]
     likely.sort(key=shares.__getitem__, reverse=True)
-    return [(names[text], _first_line(text)) for text in likely[:_MOST]]
+    return [(name_by_text[text], _first_line(text)) for text in likely[:_MOST]]
 
 
 def _first_line(text: str) -> str:
@@ -104,10 +107,13 @@ def _share_of_letters(text: str, scripts: tuple[str, ...]) -> float:
             n_in_row = 0
             continue
 
-        # Few Latin letters outside ASCII follow each other. A letter of another script may follow
-        # such letters, but not an ASCII letter.
+        # Few Latin letters outside ASCII stand in a row; those of another script do, but they do
+        # not follow an ASCII letter.
         n_in_row = n_in_row + 1 if char.isalpha() else 0
-        is_misplaced = n_in_row > 3 if is_latin else previous.isalpha() and previous.isascii()
+        if is_latin:
+            is_misplaced = n_in_row > 3
+        else:
+            is_misplaced = previous.isalpha() and previous.isascii()
         is_odd = is_misplaced or (char.isupper() and previous.islower())
         if char.isalpha():
             is_plausible = unicodedata.name(char, "").startswith(scripts) and not is_odd

@@ -1,3 +1,5 @@
+"""Say in words why the Hugging Face Hub did not give a model or a data set."""
+
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any

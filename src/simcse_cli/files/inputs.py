@@ -72,7 +72,7 @@ def is_remote(path: Path | str) -> bool:
 
 
 def local_path(path: Path | str) -> Path | str:
-    """Return the path in an address ``file://``; other paths and addresses as they are."""
+    """Return the path in an address ``file://``; leave other paths and addresses as they are."""
     # ``Path("file:///a")`` is ``file:/a``, so only one slash is looked for.
     if not str(path).startswith("file:/"):
         return path

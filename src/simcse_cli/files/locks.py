@@ -28,8 +28,8 @@ def sole_writer(target: Path, *companions: Path) -> Iterator[None]:
     The lock is on the file ``.NAME.lock`` beside the output, or on ``.lock`` inside an existing
     output folder. The operating system frees it when the holder ends for any reason. On a file
     system without locks, the block runs without one. ``companions`` are other files that only
-    writers of ``target`` write. At the end, the folders that this call created are removed if they
-    are empty.
+    writers of ``target`` write; their remains are removed, too. At the end, the folders that this
+    call created are removed if they are empty.
     """
     if str(target) == STDIO:
         yield
@@ -102,8 +102,8 @@ def _lock(path: Path, target: Path) -> int:
             if not (os.path.lexists(path) and os.path.samestat(os.fstat(lock), os.lstat(path))):
                 # The previous holder has removed the file meanwhile: close it, and open a new one.
                 continue
-            # The lock is held now. If recording its holder fails, its file must be removed, too;
-            # ``remove_locked`` also closes it.
+            # The lock is held now. If recording its holder fails, the file must be removed, not
+            # only closed; ``remove_locked`` does both.
             clean_up.pop_all()  # drops ``os.close``
             clean_up.callback(remove_locked, path, lock)
             _record_holder(lock)

@@ -48,9 +48,9 @@ def require_writable(target: Path, *, force: bool = False) -> None:
 class Output:
     """A context in which an output is written; it locks the output and watches the inputs.
 
-    On entry it takes the lock, removes the remains of killed writers, and refuses to replace an
-    output without ``force``, or a record file that this program did not write. ``-`` is standard
-    output, which needs none of this.
+    On entry it takes the lock and removes the remains of killed writers. An output that exists is
+    refused without ``force`` or ``resume``. A record file that this program did not write is
+    refused without ``force``. ``-`` is standard output, which needs none of this.
 
     Args:
         path: the path of the output.
@@ -59,7 +59,7 @@ class Output:
         inputs: files that must not change until the record is written.
         companions: other files that only writers of this output write.
         lock: the path to lock instead, if several processes write parts of one output.
-        force: replace an existing output and its record.
+        force: replace an existing output and any file in the place of its record.
         resume: accept an existing output, which this command may continue.
 
     Raises:
@@ -125,8 +125,10 @@ def _require_own_record(path: Path, key: str, *, force: bool) -> None:
 
     A record that it wrote holds ``key``. With ``force``, any file is accepted.
     """
+    if force:
+        return
     # A broken link does not exist, but would be replaced as well.
-    if force or (not path.is_symlink() and not path.exists()):
+    if not (path.is_symlink() or path.exists()):
         return
     try:
         content = read_json(path)
@@ -142,11 +144,16 @@ def work_folder(
 ) -> Iterator[Path]:
     """Yield a folder for the finished parts of a command, and remove it once the command has ended.
 
-    The parts are kept after an error, unless it is a NothingFoundError.
+    The parts are kept after an error, unless it is a NothingFoundError. What happens to the parts
+    in an existing folder depends on the options:
 
-    With ``resume``, the work in an existing folder is continued if it has the same ``facts``. An
-    existing folder is refused unless it holds only files of this program, whose names match the
-    regular expression ``names``.
+    - ``resume``: they are kept; DataError is raised if their ``facts`` are not those of this
+      command;
+    - ``force``: they are dropped;
+    - neither: OutputError is raised if a part is finished.
+
+    OutputError is also raised if the folder holds anything that this program did not write. The
+    regular expression ``names`` matches the names of the parts.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         hint = "rename it, or choose another name with -o"
@@ -239,6 +246,7 @@ def require_same_settings(
 
     ``what``, such as "the unfinished file", names the work of that command in the message.
     """
+    # Only the first difference is reported.
     for key, recorded, value in differences(before, current):
         if key == "model_digest" and is_older_digest(recorded, str(value)):
             raise DataError(f"{place}: {what} {OLDER_DIGEST}", hint="start again with --force")

@@ -54,5 +54,5 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _padded(text: str, length: int) -> bytes:
-    """Return a header's size in 8 bytes and the header, with spaces up to ``length`` in all."""
+    """Return ``length`` bytes: a header's size in 8 bytes, and the header, followed by spaces."""
     return (length - 8).to_bytes(8, "little") + text.encode().ljust(length - 8)

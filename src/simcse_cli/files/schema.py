@@ -29,7 +29,7 @@ A number of 310 digits, or of 257 hexadecimal ones, has no float value.
 """
 
 _MOST_REPEATED = 100_000
-"""How many characters aliases may add to a short YAML text; to a longer one, they may add more."""
+"""How many characters aliases may add to a short YAML text; they may add more to a long text."""
 
 # What the YAML parser raises for bad values, such as a number of 5,000 digits or the 31st of June.
 _BAD_VALUES = (ValueError, TypeError, OverflowError, RecursionError)
@@ -61,6 +61,11 @@ def parse_json(
     """
 
     # Python would also read NaN, Infinity and numbers of any length, so these functions check them.
+    def constant(name: str) -> None:
+        """Return None for NaN or Infinity if they are allowed, or else raise ValueError."""
+        if not lenient:
+            raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
+
     def number(digits: str) -> Any:
         value = float(digits)  # which is infinite for 1e999
         if math.isfinite(value):
@@ -71,11 +76,6 @@ def parse_json(
         if len(digits) > MAX_DIGITS:
             raise ValueError(f"a number of {len(digits):,} digits")
         return int(digits)
-
-    def constant(name: str) -> None:
-        """Return None for NaN or Infinity if they are allowed, or else raise ValueError."""
-        if not lenient:
-            raise ValueError(f"{name[:40]} is no finite number; a missing number is null")
 
     at = place
     if line is not None:
@@ -108,7 +108,7 @@ def parse_yaml(text: str, place: str) -> Any:
         if node is None:
             return None
         check_depth(node, place)
-        if _size(node, size_by_id={}) > 10 * len(text) + _MOST_REPEATED:
+        if _checked_size(node, size_by_id={}) > 10 * len(text) + _MOST_REPEATED:
             raise ValueError("its aliases repeat so much that it would not fit in memory")
         value = loader.construct_document(node)
     except yaml.YAMLError as error:
@@ -124,7 +124,7 @@ def parse_yaml(text: str, place: str) -> Any:
     return value
 
 
-def _size(node: Any, size_by_id: dict[int, int]) -> int:
+def _checked_size(node: Any, size_by_id: dict[int, int]) -> int:
     """Return the number of characters and values in a node of YAML; aliased nodes count each time.
 
     The caller has checked the depth. ``size_by_id`` holds the sizes so far by ``id(node)``, so that
@@ -142,7 +142,8 @@ def _size(node: Any, size_by_id: dict[int, int]) -> int:
             repeated = [key for key, count in keys.items() if count > 1]
             if repeated:
                 raise ValueError(f"the key {repeated[0][:40]} occurs twice")
-        size_by_id[id(node)] = size + sum(_size(part, size_by_id) for part in _parts(node))
+        size += sum(_checked_size(part, size_by_id) for part in _parts(node))
+        size_by_id[id(node)] = size
     return size_by_id[id(node)]
 
 
@@ -309,9 +310,9 @@ def foreign_format(
 ) -> Iterator[None]:
     """Turn any exception of a library into an ``error`` that names the file and what it must be.
 
-    ``place`` names the file, ``what`` its format. Parsers of foreign formats raise dozens of types,
-    and a panic of a Rust extension is no ``Exception``. Wrap only the call of the library, so that
-    mistakes of this program stay visible.
+    ``place`` names the file, ``what`` its format. Parsers of foreign formats raise dozens of types
+    of exceptions, and the panic of a Rust extension is not even an ``Exception``. Wrap only the
+    call of the library, so that mistakes of this program stay visible.
     """
     try:
         with warnings.catch_warnings():  # PyTorch warns of pickle before it refuses it
@@ -339,7 +340,10 @@ def foreign_format(
 
 
 def inside(folder: str, relative: Any) -> str:
-    """Return a path that a file of a model names; raise CheckpointError if it leaves ``folder``."""
+    """Return ``relative``, a path that a file in a model folder names.
+
+    Raise CheckpointError if the path leaves ``folder``.
+    """
     # A value that is not a text is refused like a path to the parent folder.
     parts = relative.replace("\\", "/").split("/") if isinstance(relative, str) else [".."]
     is_absolute = len(parts) > 1 and (parts[0] == "" or parts[0].endswith(":"))

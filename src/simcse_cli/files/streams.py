@@ -21,7 +21,7 @@ from simcse_cli.files.schema import parse_json
 
 LONGEST_LINE = 64 << 20
 
-# How files that are no text begin, what they are, and the command that makes a text of them.
+# The first bytes of a file that is no text; what the file is, and the command that makes it a text.
 _BEGINNINGS = {
     b"\x1f\x8b": ("packed with gzip", "zcat {} > FILE"),
     b"PK\x03\x04": ("a zip archive", "unzip -p {} > FILE"),
@@ -55,9 +55,10 @@ def open_standard_streams() -> None:
 
 
 def conversion_hint(name: str, command: str, ending: str) -> str:
-    """Return a hint with a command that writes a converted copy, named ``FILE-ending``, of a file.
+    """Return a hint with the command that converts the file ``name``.
 
-    The file is the last argument of ``command``, which else reads standard input.
+    ``command`` takes the file as its last argument, or else reads standard input. What it prints
+    goes to a file whose name has ``ending`` added.
     """
     if name == "standard input":
         return f"put `{command}` into the pipe before it"
@@ -70,7 +71,11 @@ def conversion_hint(name: str, command: str, ending: str) -> str:
 
 
 def _encoding_hint(name: str, encoding: str, *, asks_encoding: bool = False) -> str:
-    """Return the option that names the encoding if the command has it, else how to make UTF-8."""
+    """Return how to read a file in this encoding.
+
+    If the command has the option ``--encoding`` (``asks_encoding``), it is the answer. Otherwise,
+    the file has to be converted to UTF-8.
+    """
     if asks_encoding:
         return f"--encoding {encoding}"
     # Names have hyphens for iconv, where those of Python have underscores.
@@ -104,7 +109,7 @@ def _decoded_lines(
     Whole blocks are decoded, which is fast. Only for an error message are lines decoded one by one.
     """
     # Look at the first block, and put it back. In a wide encoding, a byte 10 may be no line end, so
-    # such a text is converted.
+    # such a text is converted to UTF-8 first.
     blocks = _whole_lines(stream, name)
     first = next(blocks, b"")
     blocks = chain([first], blocks)
@@ -143,7 +148,7 @@ def _whole_lines(stream: _Stream, name: str) -> Iterator[bytes]:
     """Yield blocks of whole lines as they arrive; raise DataError for a line that is too long."""
     # ``read1`` returns what has arrived, where ``read`` would wait for a full block.
     read = getattr(stream, "read1", stream.read)
-    beginning = b""  # that of a line without an end so far, perhaps from several blocks
+    beginning = b""  # of a line whose end has not been read; it may come from several blocks
     n_lines = 0
     while block := read(_BLOCK):
         first_end = block.find(b"\n") + 1  # 0 if no line ends in this block
@@ -170,7 +175,7 @@ def _refuse_packed(start: bytes, name: str) -> None:
 
 
 def _refuse_nul(block: bytes, name: str, n_before: int) -> None:
-    """Raise the error of a block with a NUL byte, which has ``n_before`` lines before it."""
+    """Raise the error of a block with a NUL byte; ``n_before`` lines come before the block."""
     # In UTF-16, every second byte of an English text is 0; in UTF-32, two in four of most texts.
     high_bytes_of = {
         "utf-32le": block[2::4] + block[3::4],
@@ -203,8 +208,8 @@ _SEVEN_BITS = {
 def _refuse_seven_bits(block: bytes, name: str, n_before: int, *, asks_encoding: bool) -> None:
     """Raise DataError if a block is in an encoding that writes all letters as ASCII.
 
-    ISO-2022 is known by its escapes. HZ has no bytes that a text may not have, so at least half of
-    the lines must look like it.
+    One line with the escapes of ISO-2022 is enough. The marks of HZ may occur in any text, so at
+    least half of the lines must have them.
     """
     lines = block.split(b"\n")
     n_filled = sum(map(bool, lines))
@@ -214,7 +219,7 @@ def _refuse_seven_bits(block: bytes, name: str, n_before: int, *, asks_encoding:
             continue
         hint = _encoding_hint(name, encoding, asks_encoding=asks_encoding)
         if encoding == "hz":
-            # Not every iconv knows HZ, so it is asked for only where an option can answer.
+            # Not every iconv can convert HZ, so this is an error only if there is --encoding.
             if not asks_encoding or 2 * len(found) < n_filled:
                 continue
             hint += "\n        if these are texts of plain ASCII: --encoding ascii"
@@ -240,7 +245,7 @@ def _not_text(
             break
     what = f"{place}: not {encoding.upper()} text"
 
-    # No encoding reads a file whose lines are in several.
+    # If lines are in several encodings, no encoding reads the file.
     n_utf8, n_others = _count_utf8(block)
     if _is_utf8(encoding) and n_utf8 > n_others / 10:
         n_all = n_utf8 + n_others
@@ -263,7 +268,7 @@ def _not_text(
 
 
 def _count_utf8(block: bytes) -> tuple[int, int]:
-    """Return how many lines that are not plain ASCII are UTF-8, and how many are not."""
+    """Count the lines that are not plain ASCII: those that are UTF-8, and the others."""
     n_utf8 = n_others = 0
     for line in block.split(b"\n"):
         try:
@@ -280,7 +285,7 @@ def _is_utf8(encoding: str) -> bool:
 
 def encoding_of_mark(start: bytes) -> str | None:
     """Return the wide encoding that a byte order mark names, as in Excel's "Unicode text"."""
-    # The mark of UTF-32 begins as that of UTF-16 does.
+    # The mark of UTF-32 begins with that of UTF-16, so it is looked for first.
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -296,7 +301,7 @@ def is_wide(encoding: str) -> bool:
 def _utf8_lines(raws: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
     """Convert pieces of a wide text, which may end anywhere, to blocks of whole UTF-8 lines."""
     decoder = codecs.getincrementaldecoder(encoding)()
-    beginning = ""  # that of a line without an end so far
+    beginning = ""  # of a line whose end has not been read
     try:
         # The empty piece behind the others tells the decoder that the text ends.
         for raw in chain(raws, [b""]):
@@ -330,7 +335,7 @@ def iter_lines(
 
 @contextmanager
 def _opened(source: Path | str) -> Iterator[_Stream]:
-    """Yield the stream of a file, which is unpacked if its name ends in ``.gz``, or of stdin."""
+    """Yield stdin, or the stream of a file, which is unpacked if its name ends in ``.gz``."""
     if str(source) == STDIO:
         if sys.stdin is None:
             raise DataError("standard input is closed", hint="name a file, or redirect one: < FILE")

@@ -1,6 +1,6 @@
 """``prepare duplicates``: find the texts of a file that repeat another text.
 
-The output lists these texts, or it is the file without them.
+The output is a list of these texts, or the file without them.
 """
 
 from collections import Counter
@@ -77,7 +77,10 @@ class _Texts:
 
 
 def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progress) -> None:
-    """Write the duplicates of a file, each with the text that it repeats, or the other rows."""
+    """Write the duplicates of a file, each with the text that it repeats.
+
+    With ``options.keep``, write the other rows instead.
+    """
     kinds = parse_kinds(options.kind)
     if DuplicateKind.MEANING not in kinds:
         refuse_unused(options, settings_of(ModelOptions), "has no use without --kind meaning")
@@ -116,7 +119,7 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
         passed_over = _passed_over(older, new)
         _tell_shared_ids(len(passed_over), older, new, progress)
     filled = [number for number, text in enumerate(texts) if text and number not in passed_over]
-    n_known = sum(number < n_older for number in filled)  # how many are older texts
+    n_known = sum(number < n_older for number in filled)  # the older texts among them
     order = _in_order(filled, n_known, texts, options.keep)
     finders = _finders(kinds, texts, options, progress)
     found = dict(find_duplicates(order, texts, finders, n_known))
@@ -130,10 +133,10 @@ def prepare_duplicates(source: str, options: DuplicateOptions, progress: Progres
 
 
 def _passed_over(older: _Texts, new: _Texts) -> set[int]:
-    """Return the numbers of the texts that are not compared: one for each id that both files have.
+    """Return the numbers of the texts to pass over: one for each id that both files have.
 
-    If the two texts of an id are equal, the new text is not compared, since its row is unchanged.
-    If they differ, the older text is not compared, since its row has changed.
+    If the row of the id is unchanged, the new text is passed over, since it is no duplicate. If the
+    row has changed, the older text is passed over, since it is out of date.
     """
     new_row_by_id = {text_id: row for row, text_id in enumerate(new.ids)}
     passed_over = set()
@@ -141,7 +144,7 @@ def _passed_over(older: _Texts, new: _Texts) -> set[int]:
         row = new_row_by_id.get(text_id)
         if row is not None:
             is_unchanged = older.texts[number] == new.texts[row]
-            # In the numbers of all texts, those of the new file follow those of the older file.
+            # The texts of the new file are numbered after those of the older file.
             passed_over.add(len(older.ids) + row if is_unchanged else number)
     return passed_over
 
@@ -162,8 +165,8 @@ def _in_order(
 ) -> list[int]:
     """Return the numbers of texts in the order of comparison: a text can only repeat earlier ones.
 
-    The first ``n_known`` numbers, those of the older file, stay first. ``keep`` says which of
-    several repeated texts is to be kept, and therefore comes before the others.
+    The first ``n_known`` numbers, those of the older file, stay first. Of texts that repeat each
+    other, the first is kept; so if ``keep`` is ``LONGEST``, the new texts come by their length.
     """
     new = list(numbers[n_known:])
     if keep is KeepDuplicate.LONGEST:
@@ -215,7 +218,7 @@ class _Result:
     found: dict[int, FoundText]
 
     def pairs(self, form: FileFormat) -> Iterator[tuple[Any, ...]]:
-        """Yield a row for each duplicate, with the text that it repeats, in the order of the file.
+        """Yield a row for each duplicate in the source, with the text that it repeats, in order.
 
         For JSON Lines, the numbers of a row stay numbers; for other formats, all cells are texts.
         """
@@ -223,9 +226,9 @@ class _Result:
         for number in sorted(self.found):
             kind, match = self.found[number]
             _, *duplicate = self._place(number)  # always in the source, so its file is not written
-            kept = self._place(match.kept_number)
+            original = self._place(match.kept_number)
             score = f"{match.score:.4f}"
-            row = (*duplicate, *kept, kind.value, float(score) if is_json_lines else score)
+            row = (*duplicate, *original, kind.value, float(score) if is_json_lines else score)
             yield row if is_json_lines else tuple(map(str, row))
 
     def _place(self, number: int) -> tuple[str, int, str, str]:
@@ -240,9 +243,12 @@ class _Result:
     def kept(self, table: Table, form: FileFormat) -> Iterator[Any]:
         """Yield the rows of the source that are not duplicates, with all of their columns.
 
-        JSON Lines get the rows of a JSON source as they are, and the cells of other sources with
-        their types. Other formats get texts. A TSV file or plain text cannot hold line ends, so
-        texts are cleaned for these two formats, except from plain text to plain text.
+        What a row is depends on the format of the output:
+
+        - JSON Lines: the row as it is in a JSON source, else its cells with their types;
+        - CSV: the cells as texts;
+        - TSV and plain text: the cells as cleaned texts, since these formats cannot hold line ends.
+          A source of plain text has none inside a row, so it is copied to plain text as it is.
         """
         is_json_lines = form is FileFormat.JSONL
         as_it_is = is_json_lines and table.is_json

@@ -25,10 +25,11 @@ _BATCH_ROWS = 1024
 
 @dataclass
 class RowCounts:
-    """Numbers of rows: in the inputs, made from the inputs, kept, and dropped for each reason.
+    """Numbers of rows.
 
-    ``read`` counts the rows that were made, so it is ``kept`` plus the sum of ``dropped``.
-    ``input_rows`` is None if a row is made of several rows of the inputs.
+    ``input_rows`` are the rows of the inputs, and ``read`` the rows that were made from them.
+    ``read`` is ``kept`` plus the sum of ``dropped``, which counts rows by reason. ``input_rows`` is
+    None if it takes several rows of the inputs to make one.
     """
 
     input_rows: int | None = None

@@ -34,13 +34,13 @@ FoundText = tuple[DuplicateKind, Match]
 
 
 class Finder(Protocol):
-    """Finds the nearest of the texts that were added; texts have numbers and come in blocks."""
+    """Compares a text with the texts that were added; texts have numbers and come in blocks."""
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
         """Prepare a block of texts, given with their numbers, for ``find`` and ``add``."""
 
     def find(self, number: int) -> Match | None:
-        """Return the kept text that a text of the block repeats, if there is one."""
+        """Return the nearest added text that a text of the block repeats, if there is one."""
 
     def add(self, number: int) -> None:
         """Keep a text of the block, so that later texts are compared with it."""
@@ -121,11 +121,11 @@ class MeaningFinder:
         # The current block of texts:
         self._places: dict[int, int] = {}  # from the number of a text to its place in the block
         self._nearest: dict[int, Match] = {}  # by number, the nearest text added before the block
-        self._inside = units[:0]  # the cosines of all pairs of places
-        self._added: list[int] = []  # the places of the texts of the block that were added
+        self._inside = units[:0]  # cosines: entry (i, j) is that of places i and j
+        self._added: list[int] = []  # the places whose texts were added
 
     def look(self, numbers: Sequence[int], texts: Sequence[str]) -> None:
-        """Find for each text of a block the nearest of the texts that were added before."""
+        """Begin a block; find for each of its texts the nearest of the texts added so far."""
         block = self._units[list(numbers)]
         short = self._short[list(numbers)]
         lowest = self._threshold - _ROUNDING
@@ -203,7 +203,7 @@ def find_duplicates(
         order: the numbers of the texts to compare; a text can only repeat an earlier one.
         texts: all texts; text i has the number i.
         finders: a finder for each kind; the first finder that finds a match decides the kind.
-        n_known: how many texts at the beginning of ``order`` are kept, even if they repeat a text.
+        n_known: this many texts at the beginning of ``order`` are kept, even if they repeat a text.
     """
     for first in range(0, len(order), _BLOCK):
         block = order[first : first + _BLOCK]

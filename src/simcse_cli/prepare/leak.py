@@ -14,11 +14,7 @@ from simcse_cli.data.senteval import (
     sts_folder,
 )
 from simcse_cli.data.text import match_key, words
-from simcse_cli.data.transfer_files import (
-    TransferTask,
-    missing_transfer_files,
-    read_transfer_task,
-)
+from simcse_cli.data.transfer_files import TransferTask, missing_transfer_files, read_transfer_task
 from simcse_cli.data.writers import Row
 from simcse_cli.encoding.parts import windows
 from simcse_cli.errors import ConfigError, DataError
@@ -96,15 +92,17 @@ class LeakFilter:
         self._drop = drop
         self._tasks_of: dict[str, set[str]] = defaultdict(set)  # by match key of a sentence
         self._n_rows = dict.fromkeys(sentences, 0)
-        self._exact: set[str] = set()  # match keys of the sentences that occur exactly
-        self._nearly: set[str] = set()  # match keys of those that occur nearly, or both ways
+        # Match keys of the sentences that have occurred exactly, and of those that have occurred
+        # nearly. A sentence may be in both sets.
+        self._exact: set[str] = set()
+        self._nearly: set[str] = set()
         text_of: dict[str, str] = {}  # the first text with each match key
         for task, texts in sentences.items():
             for text in filter(_is_long_enough, texts):
                 key = match_key(text)
                 self._tasks_of[key].add(task)
                 text_of.setdefault(key, text)
-        self._keys = list(text_of)  # in the order of the texts in the index
+        self._keys = list(text_of)  # by the number of the text in the index
         self._index = None if near is None else _near_index(text_of.values(), near)
 
     def reasons(self, rows: Sequence[Row]) -> list[str | None]:

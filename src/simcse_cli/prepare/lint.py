@@ -1,7 +1,7 @@
 """``prepare lint``: count the faults of a training file in one pass.
 
-To detect a mixed corpus, languages are guessed coarsely: those of texts in the Latin alphabet by
-function words of seven languages, and those of other texts by script.
+To detect a mixed corpus, the language of a text is guessed coarsely: in the Latin alphabet by
+function words of seven languages, else by the script.
 """
 
 import re
@@ -24,13 +24,7 @@ from simcse_cli.data.roles import decide, told_line
 from simcse_cli.data.show import shorten
 from simcse_cli.data.sides import SET
 from simcse_cli.data.table import RowPosition, Table
-from simcse_cli.data.text import (
-    digest_keys,
-    has_control_characters,
-    match_key,
-    visible,
-    words,
-)
+from simcse_cli.data.text import digest_keys, has_control_characters, match_key, visible, words
 from simcse_cli.data.training_file import iter_training_rows
 from simcse_cli.data.writers import Row
 from simcse_cli.errors import DataError
@@ -140,10 +134,10 @@ class _Tally:
 class Linter:
     """Count the rows that each check finds.
 
-    A text of more than ``max_length`` sub-words counts as truncated; without ``count_tokens`` this
-    is not checked. ``position`` holds the file and number of the row that is being checked; without
-    it, rows are numbered over all files. Checks of repetitions remember digests of the rows: about
-    340 bytes for each pair, and 60 for each single text of `prepare lint`.
+    A text of more than ``max_length`` sub-words counts as truncated; without ``count_tokens``,
+    sub-words are not counted. ``position`` holds the file and number of the row that is being
+    checked; without it, rows are numbered over all files. Checks of repetitions remember digests of
+    the rows: about 340 bytes for each pair, and 60 for each single text of `prepare lint`.
     """
 
     def __init__(
@@ -169,7 +163,7 @@ class Linter:
         self._separator: str | None = None
 
     def open_file(self, table: Table) -> None:
-        """Begin a file; how it is read will be shown above the findings."""
+        """Begin a file; ``lint_outcome`` will show how it is read, above the findings."""
         self.files.append(table)
         self._separator = None
         if table.is_text:
@@ -233,7 +227,7 @@ class Linter:
             for language in sorted(spoken):  # so that the choice between equal counts is fixed
                 rows_by_language[language] += n_rows
         main = max(rows_by_language, key=rows_by_language.__getitem__, default=None)
-        # The sets of languages that are not just the main language.
+        # The sets with another language than the main one.
         others = [spoken for spoken in self._spoken.n_rows if spoken - {main}]
         if others:
             n_rows = sum(self._spoken.n_rows[spoken] for spoken in others)
@@ -257,15 +251,15 @@ class Linter:
         if len(keys) > 2 and keys[1] == keys[2]:
             note(Check.POSITIVE_IS_HARD_NEGATIVE, row)
 
-        # Rows are compared by match keys. A shared text must be exactly equal, as it must be for
-        # training to mask it.
+        # Rows are compared by match keys. A shared text must be exactly equal, since training
+        # masks only exactly equal texts.
         digest = digest_keys(keys)
         text_digests = {digest_keys([text]) for text in row.texts}
         if digest in self._seen:
             note(Check.DUPLICATE_PAIR, row)
         elif digest in self._exchanged:
             note(Check.SWAPPED_COLUMNS, row)
-        if not text_digests.isdisjoint(self._texts):
+        if text_digests & self._texts:
             note(Check.SHARED_TEXT, row)
         self._texts |= text_digests
         self._seen.add(digest)
@@ -337,7 +331,8 @@ def guess_language(text: str) -> str | None:
     for word in known_words:
         n_words.update(_LANGUAGES_OF[word])
     (best, n_best), (_, n_next) = n_words.most_common(2)
-    return best if n_best >= max(_MIN_FUNCTION_WORDS, 2 * n_next) else None
+    is_sure = n_best >= _MIN_FUNCTION_WORDS and n_best >= 2 * n_next
+    return best if is_sure else None
 
 
 @lru_cache(maxsize=4096)
@@ -376,14 +371,15 @@ def lint_files(
 def training_rows(table: Table, position: RowPosition) -> Iterator[Row]:
     """Yield the rows that training would read.
 
-    A row with lists of texts in its cells gives all rows that training makes of it. From a table
-    without lists, the rows that training would skip for their label come as well. Columns that no
-    job recognises are taken as they are. ``position`` follows the rows of the table.
+    If cells hold lists of texts, a row of the table gives all rows that training makes of it. From
+    a table without lists, rows that training would skip for their label are yielded as well.
+    Columns that no job recognises are taken as they are. ``position`` follows the rows of the
+    table.
     """
     roles = tuple(table.reading.roles.columns)
     places = table.reading.places(*roles)
-    is_recognised = not {*POSITIONAL, "text", SET}.isdisjoint(roles)
-    if is_recognised and any(map(table.is_list, places)):
+    recognised = {*POSITIONAL, "text", SET}.intersection(roles)
+    if recognised and any(map(table.is_list, places)):
         yield from (row for _, row in iter_training_rows(table, position=position))
         return
     position.open(table.name)
@@ -405,8 +401,8 @@ _JOBS = {
 def _reading_facts(table: Table) -> dict[str, Any]:
     """Return how a table is read: its header, its columns with their kinds, and its first rows.
 
-    The entry ``jobs`` gives, for each job that can use the table, the columns that it takes, or
-    the question that the user must answer first.
+    The entry ``jobs`` has each job that can use the table, with the columns that the job takes, or
+    with the question that it asks the user.
     """
     grid = table.reading.grid
     header = "row 1" if grid.is_named else "none"
@@ -485,7 +481,7 @@ def lint_outcome(sources: Sequence[InputPath], linter: Linter) -> Outcome:
 
 def _reading_reports(facts: dict[str, Any]) -> list[Report]:
     """Return a table of the columns of a file, and a table of what each job would take."""
-    # A column of the file is a row of the table, with the cells of the first rows of the file.
+    # The table has a row for each column of the file, with the first cells of this column.
     row_names = [f"row {n}" for n in range(1, len(facts["rows"]) + 1)]
     rows = []
     for place, column in enumerate(facts["columns"]):

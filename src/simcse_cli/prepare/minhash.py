@@ -49,7 +49,8 @@ def jaccard(values: NDArray[np.uint32], others: Sequence[NDArray[np.uint32]]) ->
     sizes = np.array([len(other) for other in others])
     starts = np.cumsum(sizes) - sizes
     joined = np.concatenate(others)
-    # The place of a value above all of ``values`` would be the end, so the last place is taken.
+    # A value above all of ``values`` has its place behind the last one. It is compared with the
+    # last one instead, and differs from it.
     places = np.minimum(np.searchsorted(values, joined), len(values) - 1)
     n_shared = np.add.reduceat(values[places] == joined, starts, dtype=np.int64)
     similarity: Floats = n_shared / (len(values) + sizes - n_shared)
@@ -87,9 +88,9 @@ class NearIndex:
         sets = [shingles(text) for text in texts]
         starts = np.cumsum([0, *(len(values) for values in sets[:-1])])
         joined = np.concatenate(sets).astype(np.uint64)
-        # One hash after the other, which takes little memory. Products overflow on purpose: they
-        # are taken modulo 2**64. Only their high bits depend on all bits of a shingle, so the low
-        # 32 bits are cut off.
+        # One hash is computed after the other, to take little memory. Products overflow on purpose:
+        # they are taken modulo 2**64. Only their high bits depend on all bits of a shingle, so the
+        # low 32 bits are cut off.
         smallest = np.empty((len(self._factors), len(texts)), dtype=np.uint64)
         for number, (factor, offset) in enumerate(zip(self._factors, self._offsets, strict=True)):
             hashed = (factor * joined + offset) >> np.uint64(32)
@@ -98,9 +99,8 @@ class NearIndex:
         # of the band is mixed into the high bits, so that bands with equal sums have different
         # keys.
         bands = smallest.reshape(N_BANDS, ROWS_PER_BAND, len(texts)) * self._mixers[:, :, None]
-        keys = bands.sum(axis=1, dtype=np.uint64) ^ (
-            np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58)
-        )
+        sums = bands.sum(axis=1, dtype=np.uint64)
+        keys = sums ^ (np.arange(N_BANDS, dtype=np.uint64)[:, None] << np.uint64(58))
         return list(zip(sets, keys.T.tolist(), strict=True))
 
     def add(self, sketch: Sketch) -> None:

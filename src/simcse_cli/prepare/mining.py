@@ -96,9 +96,10 @@ def prepare_paraphrases(inputs: Sequence[str], options: PairOptions, writer: Row
 class NegativeCounts:
     """Counts of a search for negatives, and two mean cosines with the anchor.
 
-    ``positive_cosine`` is a mean over all pairs: each counts with its anchor's farthest positive.
-    ``negative_cosine`` is the mean over the rows to write. ``n_short_of_negatives`` counts the
-    pairs with fewer negatives than asked for, ``n_without_negative`` the pairs without any.
+    ``n_short_of_negatives`` counts the pairs with fewer negatives than asked for, and
+    ``n_without_negative`` those without any. ``positive_cosine`` is the mean cosine of an anchor
+    with its farthest positive, over all pairs. ``negative_cosine`` is the mean over the rows to
+    write.
     """
 
     n_pairs: int
@@ -141,10 +142,13 @@ class ParaphraseCounts:
 class _Limits:
     """Decide which of the texts near an anchor may be negatives.
 
-    ``--range MIN:MAX`` gives two counts of texts: ``first`` is MIN, and ``last`` is MAX. Of the
-    texts that are in no pair with the anchor, only the MAX nearest are considered. Texts that are
-    too near or too far by cosine are dropped; of the texts that remain, the MIN nearest are
-    skipped. How near a text may be depends on the farthest positive. Source: the options of
+    There are three steps:
+
+    - of the texts that are in no pair with the anchor, take the ``last`` nearest;
+    - drop those that are too near or too far by cosine, as ``allow`` says;
+    - of the rest, skip the ``first`` nearest.
+
+    ``--range MIN:MAX`` gives ``first`` as MIN and ``last`` as MAX. Source: the options of
     ``mine_hard_negatives`` in sentence-transformers, with the same results.
     """
 
@@ -226,7 +230,7 @@ def _mine(
     facts = {**settings, "seed": options.seed, "inputs": list(map(describe_file, sources))}
     facts |= chosen(options, *_READING)
     if is_finished:
-        # The filters change the output, but not the search before it.
+        # The manifest also has the settings of the filters, which come after the search.
         _require_finished(options.output, facts | shared_settings(options))
     # Only unfinished work depends on the size of the blocks, so no manifest records it.
     facts["block"] = BLOCK
@@ -242,9 +246,9 @@ def _mine(
 
 
 def _require_finished(output: Path, facts: dict[str, Any]) -> None:
-    """Raise OutputError if the manifest beside an output is not that of this search.
+    """Raise OutputError unless the manifest beside an output records the ``facts`` of this search.
 
-    ``facts`` are the settings and inputs of this search.
+    These are its settings and inputs.
     """
     path = manifest_path(output)
     manifest = read_json(path) if path.is_file() else None
@@ -290,9 +294,9 @@ def _digests(texts: Iterable[str]) -> tuple[Digests, Digests]:
 def _blocks(
     work: Path, n_rows: int, search: Callable[[slice], Array], progress: Progress
 ) -> Iterator[Array]:
-    """Yield the result of ``search`` for each block of rows; results are saved in ``work``.
+    """Yield the result of ``search`` for each block of rows, and save it in ``work``.
 
-    A result that an interrupted search has saved is only read.
+    If an interrupted search has saved the result of a block, it is read instead.
     """
     with progress.task("searching", n_rows) as task:
         for start in range(0, n_rows, BLOCK):
@@ -315,10 +319,9 @@ def _clean_texts(sources: Sequence[str], given: Given) -> Iterator[str]:
 class NegativeSearch:
     """Find hard negatives for the anchors of all pairs: ``read``, then ``search``, then ``rows``.
 
-    Every pass reads the pairs from the files again; memory holds a few integers for each pair. The
-    different anchors are numbered in order, and so are the different texts. The number of an anchor
-    or text is also its row in the matrix of vectors. Attributes named ``..._rows`` hold these row
-    numbers.
+    Every pass reads the pairs from the files again; memory holds a few integers for each pair.
+    Equal anchors have one number, and so have equal texts. The number is also the row in the matrix
+    of vectors, so attributes with such numbers are named ``..._rows``.
     """
 
     inputs: Sequence[str]
@@ -358,7 +361,7 @@ class NegativeSearch:
         yield from _clean_texts(self.options.corpus or [], self.given.of_file("--corpus"))
 
     def read(self, encoder: ReadyEncoder, work: Path) -> None:
-        """Read all texts and anchors, number the different ones, and store and encode them."""
+        """Read all anchors and texts, number the different ones, and store and encode these."""
         options = self.options
         files = Inputs([*self.inputs, *(options.corpus or [])])
         anchor_digests, anchor_keys = _digests(self._anchors())
@@ -382,7 +385,7 @@ class NegativeSearch:
         # In a second pass, store each different text once.
         texts = PackedTexts.stored(compress(self._texts(), is_new_text), work / "texts.txt")
         anchors = PackedTexts.stored(compress(self._anchors(), is_new_anchor), work / "anchors.txt")
-        files.require_unchanged()  # else the numbers may belong to other texts
+        files.require_unchanged()  # in a changed file, the numbers would belong to other texts
         encode = partial(
             unit_vectors,
             encoder=encoder,
@@ -399,7 +402,8 @@ class NegativeSearch:
     def _open_pool(self, texts: PackedTexts, keys: Digests, encoder: ReadyEncoder) -> None:
         """Set the pool (the texts that may become negatives) and the searcher over it.
 
-        The pool is the texts that were read, whose match keys are ``keys``, or those of an index.
+        With the option ``index``, the pool is the texts of the index. Otherwise it is ``texts``,
+        those that were read; ``keys`` are their match keys.
         """
         self._pool: Sequence[str] = texts
         self._pool_keys = keys
@@ -438,7 +442,11 @@ class NegativeSearch:
         )
 
     def _search_block(self, block: slice) -> Array:
-        """Return an array with one record for each anchor in a block; row -1 is no negative."""
+        """Return an array with one record for each anchor in a block.
+
+        A record has the pool rows and the cosines of ``per_anchor`` negatives, nearest first, and
+        the cosine of the farthest positive. If there are fewer negatives, the other rows are -1.
+        """
         last = self.limits.last
         per_anchor = self.options.per_anchor
         numbers = range(*block.indices(len(self._anchor_keys)))
@@ -448,7 +456,6 @@ class NegativeSearch:
         n_excluded = max(map(self._count_in_pool, excluded))
         scores, rows = self._searcher.search(self._queries[block], last + n_excluded)
 
-        # A record has rows and cosines of the negatives, and the cosine of the farthest positive.
         fields = [("rows", "<i8", per_anchor), ("scores", "<f4", per_anchor), ("positive", "<f4")]
         results = np.zeros(len(numbers), np.dtype(fields))
         results["rows"] = -1
@@ -471,7 +478,7 @@ class NegativeSearch:
         return int((ends - starts).sum())
 
     def _farthest_positive(self, number: int) -> float:
-        """Return the lowest cosine of the anchor of this number with any of its positives."""
+        """Return the cosine of the anchor of this number with its farthest positive."""
         positives = self._positive_rows[self._starts[number] : self._starts[number + 1]]
         return float((self._units[positives] @ self._queries[number]).min())
 
@@ -491,7 +498,7 @@ class NegativeSearch:
         return allowed[sorted(drawn)]
 
     def rows(self) -> Iterator[Row]:
-        """Yield the training rows: each pair, once with each negative of its anchor."""
+        """Yield the training rows: each pair with each negative of its anchor."""
         # A changed file may now have more or fewer pairs; the writer raises the error for that.
         for pair, negatives in zip(self._pairs(), self._negatives, strict=False):
             for row in negatives.tolist():
@@ -511,7 +518,7 @@ class _Partners:
         self._partners = partners[order]
 
     def with_text(self, key: np.uint64) -> Digests:
-        """Return the match keys of a text, given by its key, and of all its partners."""
+        """Return the key of a text, and the keys of its partners."""
         start = np.searchsorted(self._texts, key)
         end = np.searchsorted(self._texts, key, "right")
         return np.unique(np.append(self._partners[start:end], key))
@@ -588,7 +595,7 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
         is_pair &= np.cumsum(is_other, axis=1) <= options.top_k
         if options.max_score is not None:
             is_pair &= scores <= options.max_score
-        # Once ``best``, which the loop below extends, is full, a pair must be nearer than its last.
+        # The loop below fills ``best``. Once it is full, a pair must be nearer than the last one.
         if len(best) == options.max_pairs:
             is_pair &= scores > best["score"][-1]
         found_pairs = np.empty(int(is_pair.sum()), _FOUND_PAIR)
@@ -603,7 +610,7 @@ def _nearest_pairs(units: Units, options: PairOptions, work: Path, progress: Pro
 
 
 def _different_pairs(pairs: Array, n_texts: int) -> Array:
-    """Return each pair once, nearest first; both texts of a pair may have found it."""
+    """Return each pair once, nearest first; it occurs twice if both texts have found each other."""
     pair_ids = pairs["left"] * n_texts + pairs["right"]
     _, first_places = np.unique(pair_ids, return_index=True)
     different = pairs[first_places]

@@ -27,7 +27,7 @@ def prepare_neighbours(inputs: Sequence[str], options: NeighbourOptions, writer:
     result = writer.write(
         "neighbours", rows, POSITIONAL[:2], inputs=inputs, settings=settings, corpus=counts
     )
-    # One document per input means that no input has a blank line.
+    # If there is one document per input, no input has a blank line.
     if counts.n_documents == len(inputs) and result.counts.read > 1:
         writer.progress.warn(
             "no blank line separates documents: "
@@ -85,11 +85,12 @@ def neighbour_pairs(
 ) -> Iterator[Row]:
     """Yield ``(sentence, neighbour)`` pairs that never cross a document border.
 
-    Source: Gao et al. 2021, Table 2: the positive is the next sentence (``reach`` 1), or one drawn
-    uniformly from the next three (``reach`` 3). If fewer sentences follow in the document, the
-    positive is drawn from these (toolkit default). The last sentence is never an anchor: n
-    sentences in m documents give n - m pairs. With ``every``, each of the sentences that the
-    positive could be drawn from gives a pair.
+    The positive is drawn uniformly from the next ``reach`` sentences, or from as many as follow in
+    the document (toolkit default). The last sentence is never an anchor: n sentences in m documents
+    give n - m pairs. With ``every``, nothing is drawn: each of these sentences gives a pair.
+
+    Source: Gao et al. 2021, Table 2: the next sentence (``reach`` 1), or one of the next three
+    (``reach`` 3).
     """
     rng = random.Random(seed)
 

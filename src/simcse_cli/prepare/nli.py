@@ -67,11 +67,11 @@ def nli_rows(
 ) -> Iterator[Row]:
     """Yield training rows in the order in which their premises first occur.
 
-    With hard negatives, every premise with both kinds of hypothesis gives one row: the premise, one
-    of its positives and one of its hard negatives, drawn uniformly by seed and premise. A premise
-    that is in two corpora gives rows in each. If ``hard_negative`` is ``both``, a premise gives one
-    row with a contradiction and another with a neutral hypothesis (toolkit default: the paper does
-    not say how they were combined). Without hard negatives, every positive pair is a row.
+    Without hard negatives, every positive pair is a row. With hard negatives, a premise that has
+    both a positive and a hard negative gives one row: the premise and one of each, drawn uniformly
+    by seed and premise. If ``hard_negative`` is ``both``, a premise gives one row with a
+    contradiction and another with a neutral hypothesis (toolkit default: the paper does not say how
+    they were combined). A premise that is in two corpora gives rows in each.
 
     One corpus at a time is held in memory, to group its pairs by premise. ``counts`` is filled
     while reading.

@@ -27,7 +27,7 @@ from simcse_cli.progress import Progress
 
 @dataclass
 class PairCounts:
-    """Counts of what tables hold besides pairs: hard negatives, and records of other labels."""
+    """Counts of what is left out of tables: hard negatives, and records of other labels."""
 
     other_labels: Counter[str] = field(default_factory=Counter)
     n_hard_negatives: int = 0
@@ -76,7 +76,7 @@ def given_pairs(options: PairOptions | HardNegativeOptions, progress: Progress) 
     has_roles = "=" in (options.columns or "")
     columns = parse_columns(options.columns, PAIR_ROLES if has_roles else POSITIONAL[:2])
     if options.columns is not None:
-        # This raises an error unless two columns of texts are named.
+        # Raise an error unless two columns of texts are named.
         _two([role for role in columns if role != "label"], "--columns", "names of texts")
     return Given.of(options, columns, roles=PAIR_ROLES, progress=progress)
 
@@ -173,9 +173,9 @@ _CAPTION_COLUMNS = ("caption", "comment", "sentence", "text", "raw")
 def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> Iterator[Row]:
     """Yield every two captions of an image as a pair, so that five captions give ten pairs.
 
-    The sources are the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``),
-    the version of this file with ``|`` between the columns, or tables. The header of the version
-    with ``|`` is read as an image with one caption, which gives no pair.
+    A source is the official Flickr30k ``results_20130124.token`` (``1000.jpg#0<TAB>caption``), the
+    version of this file with ``|`` between the columns, or a table. The version with ``|`` begins
+    with a header, which is read as an image with one caption, so it gives no pair.
     """
     for source in sources:
         seen: set[str] = set()
@@ -194,8 +194,8 @@ def caption_rows(sources: Sequence[InputPath], *, encoding: str = "utf-8") -> It
 
 def _iter_captions(source: InputPath, encoding: str) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the image and the text of each caption."""
-    # The first line shows which character separates the columns. Formats other than text and CSV
-    # are tables in any case, and stdin and pipes cannot be read twice.
+    # The first line shows which character separates the columns. Stdin and pipes are taken for
+    # tables, since they cannot be read twice, and so are formats other than text and CSV.
     can_peek = guess_format(source) in (FileFormat.TEXT, FileFormat.CSV) and not is_stream(source)
     first = next(_lines(source, encoding), "") if can_peek else ""
     if "\t" in first:

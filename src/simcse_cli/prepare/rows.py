@@ -51,7 +51,7 @@ class CorpusCounts(Protocol):
 class RowResult:
     """Counts of rows, the findings of lint, leaks, and the lexical overlap of the written pairs.
 
-    ``leaks`` is None if no evaluation sentences were searched.
+    ``leaks`` is None without the option ``check_leak``.
     """
 
     counts: filters.RowCounts = field(default_factory=filters.RowCounts)
@@ -74,9 +74,11 @@ class RowResult:
 class RowWriter:
     """Write the rows that pass the filters to a file with a manifest, and report the counts.
 
-    Memory does not grow with the corpus, with three exceptions: a sample is held, digests of rows
-    are held to find duplicates (lint always does so for pairs), and the search for near duplicates
-    needs about 2 kB per row.
+    Memory does not grow with the corpus, with three exceptions:
+
+    - a sample is held;
+    - digests of rows are held to find duplicates, by lint even without the option ``dedup``;
+    - the search for near duplicates holds about 2 kB per row.
     """
 
     options: RowOptions
@@ -158,7 +160,7 @@ class RowWriter:
         return result
 
     def _kept(self, rows: Iterator[Row], counts: filters.RowCounts) -> Iterator[Row]:
-        """Yield the rows that pass the filters, or a sample of these rows if one is asked for."""
+        """Yield the rows that pass the filters, or a sample of them, and fill ``counts``."""
         options = self.options
         kept = filters.filter_rows(rows, _filters(options, self._leak), counts)
         if options.sample is None:
@@ -226,11 +228,12 @@ def _filters(options: RowOptions, leak: LeakFilter | None) -> list[filters.RowFi
 
 def _report(kind: str, result: RowResult, options: RowOptions, progress: Progress) -> None:
     counts = result.counts
-    made = f"{counts.read:,} rows made"
-    if counts.input_rows == counts.read:
+    if counts.input_rows is None:
+        made = f"{counts.read:,} rows made"
+    elif counts.input_rows == counts.read:
         made = f"{counts.read:,} rows read"
-    elif counts.input_rows is not None:
-        made = f"{counts.input_rows:,} rows read, {made} of them"
+    else:
+        made = f"{counts.input_rows:,} rows read, {counts.read:,} rows made of them"
     progress.info(f"{kind}: {made}, {counts.kept:,} kept")
     for reason, count in counts.dropped.most_common():
         progress.info(f"  dropped {count:>11,}  {reason.replace('_', ' ')}")
@@ -238,10 +241,10 @@ def _report(kind: str, result: RowResult, options: RowOptions, progress: Progres
         progress.warn(f"only {counts.kept:,} rows, fewer than --sample {options.sample:,}")
     for finding in result.findings:
         check = f"{finding.check.replace('_', ' ')} ({finding.share:.2%})"
-        first = f"row {finding.first_row:,}"
-        first = f"{first} of those made" if finding.file is None else f"{finding.file}, {first}"
+        row = f"row {finding.first_row:,}"
+        place = f"{row} of those made" if finding.file is None else f"{finding.file}, {row}"
         progress.info(
-            f"  lint    {finding.n_rows:>11,}  {check}, first in {first}: {finding.example}"
+            f"  lint    {finding.n_rows:>11,}  {check}, first in {place}: {finding.example}"
         )
     if result.leaks is not None:
         _report_leaks(result.leaks, progress)

@@ -21,10 +21,10 @@ _FOREIGN = _WORDS["german"] | _WORDS["spanish"] | _WORDS["french"]
 _OPENERS = r"\"'“‘„«»‹›(\["
 # Greek (the question mark), Armenian, Arabic, Urdu, Hindi and Ethiopic marks.
 _OTHER_MARKS = "\u037e։؟۔।॥።፧"
-# Behind an end mark: closing quotes or brackets (group 1) and white space, before ¿, ¡, a digit or
-# a letter other than a to z; French has spaces inside « ». Behind a CJK end mark: closing quotes or
-# brackets (group 2). If と follows a quote, the sentence goes on, so that place is no boundary. A
-# full-width stop is a mark only behind a CJK letter, as in １．５ it is none.
+# There are two kinds of boundary. Behind an end mark: closing quotes or brackets (group 1) and
+# white space, before ¿, ¡, a digit or a letter other than a to z; French has spaces inside « ».
+# Behind a CJK end mark: closing quotes or brackets (group 2), unless と follows a quote, since the
+# sentence then goes on. A full-width stop is a mark only behind a CJK letter, so not in １．５.
 _BOUNDARY = re.compile(
     rf"""(?<=[.!?…{_OTHER_MARKS}])((?:["'“”’«»‹›)\]]|\s[»›](?=\s))*)\s+"""
     rf"""(?=(?:[{_OPENERS}]|[«‹]\s)*(?:[¿¡]|[^\W_a-z]))"""
@@ -105,14 +105,15 @@ def _is_inside_brackets(text: str, start: int, end: int) -> bool:
 
 
 def _goes_on(before: str, text: str, position: int) -> bool:
-    """Tell whether a sentence goes on at a position of the text, by the words on either side.
+    """Tell whether a sentence goes on behind an end mark, by the words on either side.
 
-    ``before`` holds the last characters, end mark included; the position lies behind that mark.
+    ``before`` holds the last characters of the sentence so far, the mark included. The rest of the
+    text begins at ``position``.
     """
     found = _NEXT_WORD.match(text, position)
     following = found.group(1) if found else ""
-    asks_in_spanish = found is not None and not set("¿¡").isdisjoint(found.group())
-    if following[:1].islower() and not asks_in_spanish:
+    is_after_spanish_mark = found is not None and bool(set("¿¡").intersection(found.group()))
+    if following[:1].islower() and not is_after_spanish_mark:
         return True
     last = _LAST_WORDS.search(before)
     if last is None:  # another mark than a full stop
