@@ -65,7 +65,7 @@ def setting(
     """Return a dataclass field with its ``Setting``.
 
     ``details`` are further fields of ``Setting``. The default ``...`` makes the setting required. A
-    default that is a function is called for each object to make its value.
+    function as the default is called to make the value for each new object.
     """
     metadata = {"setting": Setting(help, flags, **details)}
     if default is ...:
@@ -89,7 +89,8 @@ Declared = dict[str, tuple[Field[Any], Setting]]
 
 def settings_of(group: Any) -> Declared:
     """Return the settings of a dataclass by name; inherited ones come last."""
-    return _settings_of(group)  # mypy refuses a dataclass as an argument of a cached function
+    # This is apart from the cached function, for which mypy refuses a dataclass as an argument.
+    return _settings_of(group)
 
 
 @cache  # every call of the program asks for the same dataclasses several times
@@ -104,7 +105,7 @@ def _settings_of(group: Any) -> Declared:
 
 
 def recorded(values: Any) -> dict[str, Any]:
-    """Return the settings that belong in the record of an output: their values by their names.
+    """Return the settings that the record of an output has, as values by name.
 
     ``values`` is an object of a dataclass of settings.
     """
@@ -128,7 +129,7 @@ def flag_of(name: str, details: Setting) -> str:
 
 
 def _long_flags(name: str, details: Setting) -> list[str]:
-    """Return the long flags of a setting; of --header/--no-header, the first half."""
+    """Return the long flags of a setting; only the first half of --header/--no-header."""
     flags = [text.partition("/")[0] for text in details.flags if text.startswith("--")]
     return flags or ["--" + name.replace("_", "-")]
 
@@ -160,7 +161,7 @@ def is_chosen(name: str, declared: Declared, values: Mapping[str, Any]) -> bool:
 
 
 def words_of(group: type, values: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return the command-line words for those of the named settings that the user has chosen."""
+    """Return the command-line words that give the named settings, as far as the user chose them."""
     declared = settings_of(group)
     words = []
     for name in names:
@@ -210,7 +211,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value, from the file ``place``, that its setting cannot have."""
+    """Raise an error for a value that its setting cannot have; ``place`` is the values' file."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
@@ -239,10 +240,10 @@ def _check_number(value: int | float, details: Setting, place: str) -> None:
 def check_rules(
     declared: Declared, values: Mapping[str, Any], place_of: _PlaceOf = flag_of
 ) -> None:
-    """Raise UsageError for the first setting that the user has chosen and that has no effect.
+    """Raise UsageError for the first setting that the user has chosen, but that has no effect.
 
-    Whether a setting has an effect depends on the values of the other settings. ``place_of``
-    returns the name of a setting in messages.
+    The values of the other settings decide whether it has one. ``place_of`` returns the name of a
+    setting in messages.
     """
     chosen = [name for name in declared if is_chosen(name, declared, values)]
     for name, (_, details) in declared.items():
@@ -313,8 +314,9 @@ def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    ``name=text`` asks for a value equal to the text, ``name~text`` for one that contains it (the
-    value in lower case), and ``name`` alone for any value that is not empty or false.
+    ``name=text`` is true of a value that equals the text, ``name~text`` of one that contains it, if
+    written in lower case, and ``name`` alone of a value that is neither empty nor false. ``!=`` and
+    ``!~`` are the opposites.
     """
     for name, sign, text in _alternatives(condition):
         value = values.get(name)
@@ -332,7 +334,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 
 def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
     """Put an unmet condition into words, such as ``without --dedup near or --leak-near``."""
-    # All alternatives of a condition have the same sign, so that of the first one is enough.
+    # All alternatives of a condition have the same sign, so the first sign decides below.
     alternatives = list(_alternatives(condition))
     flags = []
     for name, _, text in alternatives:
@@ -347,9 +349,9 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by the names of settings; raise ConfigError for an unknown or repeated key.
+    """Return the values by name of setting; raise ConfigError for an unknown or repeated key.
 
-    ``valid`` holds the names, or maps keys to names as ``names_by_key`` does. ``place`` begins the
+    ``valid`` holds the names, or maps keys to names, as ``names_by_key`` does. ``place`` begins the
     message.
     """
     name_of = valid if isinstance(valid, Mapping) else {name: name for name in valid}
@@ -370,10 +372,9 @@ def check_keys(
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return the values by the names of the settings of the dataclass ``group``.
+    """Return the values by name of setting, converted to the types of the settings in ``group``.
 
-    Each value is converted to the type of its setting. ``place`` names the source of the values in
-    messages.
+    Raise ConfigError for an unknown key. ``place`` names the source of the values in messages.
     """
     hints = get_type_hints(group)
     checked = check_keys(values, names_by_key(settings_of(group)), place=place)
@@ -383,9 +384,10 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass in ``groups``; ``values`` holds values by setting name.
+    """Return an object of each dataclass in ``groups``, made of the values of their settings.
 
-    The values are checked like the options of a command. ``place`` names their source in messages.
+    Together they are checked like the options of a command. ``place`` names the source of the
+    values in messages.
     """
     declared: Declared = {}
     for group in groups:
