@@ -207,8 +207,8 @@ def did_you_mean(
 ) -> str | None:
     """Return a hint with the known name most like ``name``, or ``otherwise`` if none is similar.
 
-    ``others`` maps further names to the known names that the hint then gives. ``cutoff`` is the
-    least similarity, from 0 to 1.
+    ``others`` maps further names to the text that the hint has in place of the name. ``cutoff`` is
+    the least similarity, from 0 to 1.
     """
     others = others or {}
     near = get_close_matches(name, [*known, *others], n=1, cutoff=cutoff)

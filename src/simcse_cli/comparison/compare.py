@@ -148,6 +148,8 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
         paths = {Path(label_and_path(item)[1]).resolve() for item in items}
         if Path(baseline).resolve() not in paths:
             added = [baseline]
+
+    # Load the entries, and refuse an entry that two arguments name.
     labels = _labels_apart([*added, *items])
     loaded: list[Entry] = []
     seen: set[tuple[Path, str]] = set()
@@ -192,9 +194,10 @@ def _source_and_label(entry: Entry) -> tuple[Path, str]:
     A run that is read twice would count as two seeds, even under two labels. So the label of a run
     does not count: it is empty, or the name of the variant.
     """
-    is_of_run = entry.kind is EntryKind.RUN or bool(entry.variant)
-    label = entry.variant if is_of_run else entry.label
-    return Path(entry.source).resolve(), label
+    source = Path(entry.source).resolve()
+    if entry.kind is EntryKind.RUN or entry.variant:
+        return source, entry.variant
+    return source, entry.label
 
 
 def _labels_apart(items: Sequence[str]) -> list[str]:
@@ -221,15 +224,14 @@ def _labels_apart(items: Sequence[str]) -> list[str]:
 def _published_entries(options: CompareOptions) -> list[Entry]:
     """Return the rows that ``--row`` names in the published tables; without it, all their rows."""
     tables = [load_table(name) for name in options.against or ()]
-    wanted: list[PublishedSystem] = []
     if not options.row:
-        for table in tables:
-            wanted += table.all_systems()
-    elif not tables:
+        return [from_published(system) for table in tables for system in table.all_systems()]
+    if not tables:
         raise UsageError("name the table of the row with --against", option="--row")
 
     # Each row has to be in at least one of the tables.
-    for row in options.row or ():
+    wanted: list[PublishedSystem] = []
+    for row in options.row:
         systems = []
         errors = []
         for table in tables:
