@@ -89,7 +89,8 @@ def augment_file(
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
-        # An input without sentences is refused before `open_rows` writes a header to stdout.
+        # Take the sentences of the preview, but at least one. So an input without any is refused
+        # before ``open_rows`` writes a header to stdout.
         head = _take_sentences(sentences, max(1, options.preview))
         if not any(map(clean_text, head)):
             found = f", only {len(head):,} blank lines" if head else ""

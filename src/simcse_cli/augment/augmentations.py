@@ -288,6 +288,7 @@ def make_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
+    """Return the augmenter of all steps of ``options.method``; no step may need a model."""
     return CombinedAugmenter(list(map(word_step, parse_steps(options))))
 
 

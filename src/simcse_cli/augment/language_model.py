@@ -45,6 +45,7 @@ _WORD_START_MARKERS = ("Ġ", "▁")
 def model_augmenter(
     options: AugmentOptions, progress: Progress = SILENT
 ) -> augmentations.TextAugmenter:
+    """Return the augmenter of all steps of ``options.method``; some steps may need a model."""
     steps = augmentations.parse_steps(options)
     return augmentations.CombinedAugmenter([_model_step(step, progress) for step in steps])
 

@@ -26,7 +26,7 @@ _BASE_FORM_SUBJECTS = frozenset(("i", "you", "we", "they"))
 def _find_negations() -> dict[str, str]:
     """Return the negations of the listed verbs, by third person and by past.
 
-    For example, fell gives did not fall.
+    For example, falls gives does not fall, and fell gives did not fall.
     """
     negations = {}
     for entry in VERBS:  # LEMMA, or LEMMA/PAST

@@ -237,7 +237,7 @@ class WordNet:
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory``, by default in the folder ``SIMCSE_WORDNET``.
+    """Return the WordNet database in ``directory``, which by default ``SIMCSE_WORDNET`` names.
 
     Without either, the first database in these places is taken: ``WNSEARCHDIR`` and ``WNHOME/dict``
     (WordNet's own variables), the usual folders of WordNet, the data folders of NLTK, and installed

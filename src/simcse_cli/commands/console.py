@@ -66,7 +66,7 @@ class _PlainTask:
 
     The rate in a line leaves out the work of the first call of ``advance``, which may include the
     start of libraries; the rate in the final line is of all work. A task may show its own rate
-    instead, but not in the final line, since that rate is only of the latest work.
+    instead. Its final line then has no rate, since its own is only of the latest work.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:

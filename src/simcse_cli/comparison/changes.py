@@ -27,7 +27,7 @@ from simcse_cli.results.report import Report
 Change = dict[str, Any]
 """A setting or an example that differs, as a JSON object."""
 Changes = tuple[list[Change], Report | None]
-"""Changes, and the table that shows them, or None in its place if there is nothing to compare."""
+"""Changes, and the table that shows them; the table is None if there is nothing to compare."""
 # The keys of the numbers in the change of a pair. The gain is the error before minus the one after.
 _PAIR_VALUES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
@@ -82,7 +82,7 @@ def changed_predictions(
             losses_by_task.append([change for change in changes if not change["is_gain"]])
     gains = _in_turns(gains_by_task)
     losses = _in_turns(losses_by_task)
-    # If there are too few of one kind for its half, the other kind fills the places.
+    # Losses get half of the places, or all that the gains leave free; gains get the rest.
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 

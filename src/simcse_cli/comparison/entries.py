@@ -436,7 +436,7 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
         settings["aggregation"] = Aggregation.ALL.value
     # Queries and held-out rows have no published set, so a digest names them.
     if suite in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        settings["dev data"] = _name_of_own_dev_data(record.data)
+        settings["dev data"] = _name_of_queries_or_held_out_rows(record.data)
     # A run without a recorded suite was scored on one dev file, whatever its name.
     if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _name_of_dev_data(record.data)
@@ -519,12 +519,12 @@ def _with_digest(words: str, sha256: str | None) -> ScoredData:
     return ScoredData(words, sha256)
 
 
-def _name_of_own_dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of a run's own dev data, with the start of their digest in brackets.
+def _name_of_queries_or_held_out_rows(data: Mapping[str, Any]) -> str:
+    """Return the name of a file and the start of a digest: ``queries.tsv (1a2b3c4d)``.
 
-    The data are a retrieval set, with the name of its queries and the digest of all its files, or
-    rows that were held out, with the name of the training file and the digest of this file and the
-    share of rows.
+    For a retrieval set, the file has its queries, and the digest is over all its files. For rows
+    that were held out, the file is the training file, and the digest is over this file and the
+    share of its rows.
     """
     name = data.get("queries")
     digests = sorted(data.get("dev_files", {}).values())

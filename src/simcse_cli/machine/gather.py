@@ -19,6 +19,7 @@ from simcse_cli.machine.precision import wide
 
 
 def n_processes() -> int:
+    """Return how many processes the group has; 1 if there is no group."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return 1

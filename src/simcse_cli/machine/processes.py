@@ -48,6 +48,7 @@ def process_rank() -> int:
 
 
 def process_count() -> int:
+    """Return how many processes were started together, whether or not they form a group yet."""
     return max(1, _number_in("WORLD_SIZE", 1))
 
 
