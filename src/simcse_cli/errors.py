@@ -207,8 +207,8 @@ def did_you_mean(
 ) -> str | None:
     """Return a hint with the known name most like ``name``, or ``otherwise`` if none is similar.
 
-    ``others`` maps further names to the text that the hint has in place of the name. ``cutoff`` is
-    the least similarity, from 0 to 1.
+    ``others`` maps further names to the text that the hint gives instead. ``cutoff`` is the least
+    similarity, from 0 to 1.
     """
     others = others or {}
     near = get_close_matches(name, [*known, *others], n=1, cutoff=cutoff)
@@ -255,7 +255,8 @@ _OPTION_IN_HINT = re.compile(
 def hints_in_python(*more: tuple[str, str]) -> Iterator[None]:
     """Within the block, let the hints of errors say ``force=True`` instead of ``--force``.
 
-    The same goes for each pair of ``more``: what hints say on the command line, and in Python.
+    Each pair of ``more`` is a further replacement: what a hint says on the command line, and what
+    it says in Python.
     """
     try:
         yield

@@ -653,7 +653,7 @@ def is_pareto_optimal(points: Floats) -> Booleans:
 def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """Return the tasks that each average is the mean of, for averages that some entry has.
 
-    An average is left out if the entries that have it all lack the scores of its tasks.
+    An average is left out if no entry has both the average and scores of its tasks.
     """
     tasks_of = {}
     for average, tasks in AVERAGES.items():
@@ -666,10 +666,9 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _averaged_task_sets(entries: Sequence[Entry], average: str) -> set[frozenset[str]]:
-    """Return the distinct sets of tasks behind an average, one for each way to take it.
+    """Return the sets of tasks that an average is over in the entries, each distinct set once.
 
-    Each entry that has the average gives a set: the tasks of the average that it has scores of. An
-    entry that has the average alone gives an empty set.
+    An entry that has the average alone, without scores of its tasks, gives an empty set.
     """
     averaged = [entry for entry in entries if average in entry.scores]
     return {frozenset(AVERAGES[average]).intersection(entry.scores) for entry in averaged}

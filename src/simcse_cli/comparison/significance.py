@@ -390,9 +390,10 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence on each candidate and suite, about its last test of an average.
+    """Return a sentence on each candidate and suite, or several if no average was tested.
 
-    This average is over the test sets, if one is. Without any, there is a sentence on each task.
+    The sentence is on the last average: that over the test sets, if it was tested. If no average
+    was, there is a sentence on each task.
     """
     by_system: dict[tuple[str, str], list[TaskTest]] = {}
     for test in tests:
@@ -412,7 +413,10 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
 
 
 def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
-    """Return a note that says over what the intervals of the verdicts are; none without tests."""
+    """Return a note that the intervals of the verdicts are over examples, and perhaps over seeds.
+
+    Without tests there is no note.
+    """
     if not tests:
         return []
     units = " or ".join(dict.fromkeys(EXAMPLES[test.suite] for test in tests))

@@ -68,7 +68,7 @@ def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
     """
     if _scatters(parts[0].device):
         # Reduce-scatter needs parts of one size, so zero rows are added at the end of each. ``pad``
-        # takes a pair of sizes per dimension, from the last dimension to the first, the rows.
+        # takes a pair of sizes for each dimension in reverse order, so that of the rows comes last.
         most = max(map(len, parts))
         padded = []
         for part in parts:

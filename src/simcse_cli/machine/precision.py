@@ -52,9 +52,9 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Switch the rounding of float32 products and convolutions to TF32 on a GPU on or off.
+    """Let a GPU round float32 products and convolutions to TF32 if the precision is tf32, else not.
 
-    It is on if the precision is tf32.
+    On other devices nothing changes.
     """
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32

@@ -138,7 +138,7 @@ class Report:
 class Outcome:
     """The result of a command: tables, and the JSON object of the same content.
 
-    CSV shows the ``series``, tables of every single number; if there are none, it shows the others.
+    CSV shows the ``series``, tables of every single number; without them it shows the ``reports``.
     """
 
     reports: Sequence[Report]
@@ -269,7 +269,7 @@ def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Repo
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text before and after a change, in stretches, each with a flag: whether it was changed."""
+    """A text before and after a change, in stretches; the flag of each tells whether it changed."""
 
     label: str
     before: list[tuple[str, bool]]
@@ -415,9 +415,9 @@ _ENDINGS = {
 def file_format(output: Path, fmt: OutputFormat) -> OutputFormat:
     """Return the format of an output file by its ending; ``fmt`` is the format of stdout.
 
-    A file without an ending has the format ``fmt``, or JSON if this is TABLE. A number is no
-    ending: ``run-1.5``. Raise UsageError for an unknown ending, and for an ending of another format
-    than ``fmt``, which may be TABLE with any ending.
+    A file without an ending has the format ``fmt``, or JSON if this is TABLE; the number in
+    ``run-1.5`` is no ending. Raise UsageError for an unknown ending. If ``fmt`` is not TABLE, also
+    raise it for an ending of another format.
     """
     ending = output.suffix.lower()
     wanted = OutputFormat.JSON if fmt is OutputFormat.TABLE else fmt

@@ -49,7 +49,7 @@ WEIGHTS_FILE = "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
 TEACHERS = "teachers"
-"""The folder of the vectors of the training texts by teacher models, one file per teacher."""
+"""The folder with the vectors that teachers give to the training texts, one file per teacher."""
 OWN_NAMES = (
     _CONFIG_FILE,
     RUN_FILE,

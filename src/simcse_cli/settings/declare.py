@@ -211,7 +211,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value that its setting cannot have; ``place`` is the values' file."""
+    """Raise an error for a value that its setting cannot have; all are from the file ``place``."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
@@ -314,9 +314,9 @@ def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    ``name=text`` is true of a value that equals the text, ``name~text`` of one that contains it, if
-    written in lower case, and ``name`` alone of a value that is neither empty nor false. ``!=`` and
-    ``!~`` are the opposites.
+    ``name=text`` is true if the value equals the text, ``name~text`` if the value in lower case
+    contains it, and ``name`` alone if the value is neither empty nor false. ``!=`` and ``!~`` are
+    the opposites.
     """
     for name, sign, text in _alternatives(condition):
         value = values.get(name)
@@ -384,10 +384,10 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass in ``groups``, made of the values of their settings.
+    """Return an object of each dataclass in ``groups``; ``values`` holds all their values by name.
 
-    Together they are checked like the options of a command. ``place`` names the source of the
-    values in messages.
+    The values are checked together, like the options of a command. ``place`` names their source in
+    messages.
     """
     declared: Declared = {}
     for group in groups:
