@@ -211,12 +211,12 @@ def join_parts(a: Entry, b: Entry) -> Entry:
     for name in ("scores", "intervals", "data"):
         fields[name] = dict(getattr(joined, name))
     for average, tasks in AVERAGES.items():
-        present = [task for task in tasks if task in joined.scores]
-        # An average stays if one part has all tasks with scores, or if no task has any.
-        is_of_one_part = any(set(present) <= part.scores.keys() for part in (a, b))
+        scored = [task for task in tasks if task in joined.scores]
+        # An average stays if one part has all of the scored tasks, or if there are none.
+        is_of_one_part = any(set(scored) <= part.scores.keys() for part in (a, b))
         if average not in joined.scores or is_of_one_part:
             continue
-        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in present])
+        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in scored])
         fields["intervals"].pop(average, None)
         # If one part is of other data than the published ones, so is the average.
         data = [part.data[average] for part in (b, a) if average in part.data]

@@ -591,13 +591,13 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
             continue
 
         parts = []
-        named_parts = []
+        described_parts = []
         for data, labels in systems_on.items():
             part = f"on {data if data.are_known else 'other data'} in {', '.join(labels)}"
             parts.append(part)
-            named_parts.append(part if data.are_known else f"{part} ({data})")
+            described_parts.append(part if data.are_known else f"{part} ({data})")
         summary = ", ".join(parts)
-        remark_by_summary.setdefault(summary, ", ".join(named_parts))
+        remark_by_summary.setdefault(summary, ", ".join(described_parts))
         measures_by_summary.setdefault(summary, []).append(name)
     return [
         f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remark_by_summary[summary]}"
@@ -739,9 +739,9 @@ def _require_common(
     measures = measures_of(compared)
     if not measures.isdisjoint(columns):
         return
-    others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
-    if not compared:
-        others_have = "there is one entry only"
+    others_have = "there is one entry only"
+    if compared:
+        others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     all_unscored = any(entry.unscored for entry in compared) and not any(map(is_score, measures))
     why_unscored = "`simcse eval sts --model MODEL` names each task without a score, and says why"
     if reference is not None:

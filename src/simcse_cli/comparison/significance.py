@@ -201,7 +201,7 @@ def _tests_of(
         )
         return []
 
-    # Leave out what cannot be tested, and say so.
+    # Leave out what cannot be tested, and warn of it.
     scored = _common_scores(candidate, baseline) & saved.union(*averages.values())
     for name in in_order((scored & wanted) - shared.keys()):
         by_system = {candidate.label: candidate_examples, baseline.label: baseline_examples}
@@ -216,20 +216,21 @@ def _tests_of(
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
             )
-    for average, averaged in averages.items():
-        untested = [label(name) for name in averaged if name not in shared]
+    for average, tasks in averages.items():
+        untested = [label(name) for name in tasks if name not in shared]
         if untested:
             progress.warn(
                 f"{label(average)} of {candidate.label} is over {', '.join(untested)} as well: "
                 "not tested"
             )
 
+    # Test single tasks and averages. A task is shown only if it is a column.
     tests: dict[str, PairedTest] = {}
-    for average, tasks in _by_average(shared, averages).items():
-        found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
+    for group, examples_by_task in _by_average(shared, averages).items():
+        found, test_of_mean = suite.test(examples_by_task, baseline_entry, has_same_seeds)
         tests |= {name: test for name, test in found.items() if name in comparison.measures}
-        if len(tasks) > 1 and test_of_mean is not None:
-            tests[average] = test_of_mean
+        if len(examples_by_task) > 1 and test_of_mean is not None:
+            tests[group] = test_of_mean
     task_tests = []
     for name, test in tests.items():
         sample = shared.get(name)
