@@ -204,8 +204,7 @@ class Augmenter:
 class CombinedAugmenter:
     """Applies augmenters one after the other.
 
-    The keys of each step are made from the keys of the texts and the number of the step, so each
-    step has other random choices.
+    Each step has keys of its own, made from the keys of the texts, and so other random choices.
     """
 
     steps: Sequence[TextAugmenter]

@@ -66,8 +66,7 @@ def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
 def crop_prefix_chars(text: str, rate: float) -> str:
     """Keep the first ``n_kept(n, rate)`` of ``n`` graphemes, even if that cuts a word.
 
-    This is the crop of the reproducibility report of SimCSE, not that of the paper itself; nothing
-    is random.
+    Nothing is random. This is how SimCSE's reproducibility report crops, not the paper itself.
     """
     graphemes = split_graphemes(text)
     return "".join(graphemes[: n_kept(len(graphemes), rate)])

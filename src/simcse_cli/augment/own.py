@@ -1,4 +1,4 @@
-"""Augmentations of the user: a function of a file that the command line names, or of a package.
+"""Augmentations of the user: functions in a Python file or in an installed package.
 
 The function takes a text, a ``random.Random`` for all its random choices, and the rate if one is
 given; it returns the changed text.

@@ -153,7 +153,7 @@ _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """One kind of example file; a group of its examples is a subset of a task, or a task."""
+    """One kind of example file, with its examples in groups: subsets, or whole tasks."""
 
     group_keys: tuple[str, ...]  # JSON keys whose values name the group of an example
     output_key: str  # JSON key of what the model gave for an example
