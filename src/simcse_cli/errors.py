@@ -207,7 +207,7 @@ def did_you_mean(
 ) -> str | None:
     """Return a hint with the known name most like ``name``, or ``otherwise`` if none is similar.
 
-    ``others`` are further names, with what the hint says in place of each. ``cutoff`` is the least
+    ``others`` maps further names to the text that the hint gives instead. ``cutoff`` is the least
     similarity, from 0 to 1.
     """
     others = others or {}
@@ -233,7 +233,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of the message of a library's error, or its type if it has no message.
+    """Return the first line of a library's error message, or its type if the message is empty.
 
     If the line ends with a colon, the next line is added. At most 300 characters are kept.
     """
@@ -253,9 +253,10 @@ _OPTION_IN_HINT = re.compile(
 
 @contextmanager
 def hints_in_python(*more: tuple[str, str]) -> Iterator[None]:
-    """Within the block, let hints give ``force=True`` in place of ``--force``, as Python needs.
+    """Within the block, let the hints of errors say ``force=True`` instead of ``--force``.
 
-    Each pair of ``more`` is what a hint says on the command line, and what it says in Python.
+    Each pair of ``more`` is a further replacement: what a hint says on the command line, and what
+    it says in Python.
     """
     try:
         yield

@@ -12,7 +12,7 @@ class ProgressTask(Protocol):
         """Count ``amount`` more units as done."""
 
     def update(self, *, total: float | None = None, **fields: str) -> None:
-        """Correct the total, or show short values beside the bar, each after its name."""
+        """Change the total, and show short values beside the bar, each after its name."""
 
 
 class Progress(Protocol):
@@ -46,7 +46,7 @@ class _SilentTask:
 
 
 class SilentProgress:
-    """Shows nothing, and collects warnings in ``warnings`` for the caller."""
+    """Shows nothing, but keeps all warnings in ``warnings`` for the caller."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -67,8 +67,8 @@ def augment_file(
     """Write the pairs of all sentences in ``source``, with a manifest beside them.
 
     ``show`` displays the preview; without ``options.output``, only the preview is made.
-    ``make_augmenter`` is called after the output has been checked, since loading a model takes
-    seconds.
+    ``make_augmenter`` may load a model, which takes seconds, so it is called after the output has
+    been checked.
     """
     # Mistakes in the options are found before anything is written.
     steps = parse_steps(options)
@@ -89,7 +89,8 @@ def augment_file(
         augmenter = make_augmenter(options)
         job = AugmentJob(augmenter, options.seed, options.copies, has_two_sides, negates)
         sentences = Table(source, Job.TEXTS, given).texts()
-        # An input without sentences is refused before `open_rows` writes a header to stdout.
+        # Take the sentences of the preview, but at least one. So an input without any is refused
+        # before ``open_rows`` writes a header to stdout.
         head = _take_sentences(sentences, max(1, options.preview))
         if not any(map(clean_text, head)):
             found = f", only {len(head):,} blank lines" if head else ""
@@ -104,12 +105,12 @@ def augment_file(
         has_mlm = any(step.method == Augmentation.MLM for step in steps)
         workers = 1 if has_mlm else (options.workers or usable_cores())
 
-        # The lambda runs at the end of the block, so it sees the counts that are assigned inside.
+        # The manifest is made at the end of the block, when the counts are complete.
         counts = Counter[str]()
         with open_rows(
             writing, columns, lambda complete: _manifest(source, options, steps, complete, counts)
         ) as write:
-            counts = write_pairs(sentences, write, job, workers=workers, progress=progress)
+            counts.update(write_pairs(sentences, write, job, workers=workers, progress=progress))
         kind, changed = ("triplets", "hard negatives") if negates else ("pairs", "positives")
         target = "standard output" if str(writing.path) == STDIO else writing.path
         blank = f", {counts['blank']:,} blank lines skipped" if counts["blank"] else ""
@@ -147,8 +148,8 @@ def _manifest(
 def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[str, Any]:
     """Return the settings for a manifest.
 
-    If there are several steps, ``method`` is the user's text, which holds all rates and models, and
-    ``rate`` is None. ``wordnet`` has the digest of the database of each step that needs one.
+    With several steps, ``rate`` is None, and ``method`` is the text of the user, who gives rates
+    and models in it. ``wordnet`` has a digest for each step that needs the database.
     """
     first = steps[0]
     databases = [find_wordnet(step.wordnet_dir) for step in steps if step.method in WITH_SYNONYMS]
@@ -173,10 +174,10 @@ def _settings(options: AugmentOptions, steps: Sequence[AugmentOptions]) -> dict[
 
 @dataclass(frozen=True)
 class AugmentJob:
-    """Makes ``copies`` rows from each line; each row is changed by random choices of its own.
+    """Makes ``copies`` rows of each line; the random choices of each row are its own.
 
-    With ``both_sides`` the anchor is augmented too. With ``negates`` the changed text becomes the
-    hard negative of a row instead of its positive.
+    The positive of a row is the changed text; with ``both_sides`` the anchor is changed as well.
+    With ``negates`` the changed text is the hard negative instead.
     """
 
     augmenter: TextAugmenter
@@ -186,9 +187,10 @@ class AugmentJob:
     negates: bool = False
 
     def rows(self, lines: Sequence[NumberedLine]) -> list[Row]:
-        """Return the rows of numbered lines; the copies of a line follow each other.
+        """Return the rows of numbered lines, all copies of a line together.
 
-        A row is an anchor and its positive; or the anchor twice, and its negation.
+        A row is an anchor and its positive, or with ``negates`` the anchor, the anchor again, and
+        its negation.
         """
         anchors: list[str] = []
         places: list[tuple[int, int]] = []  # number of the line and of its copy, for each anchor
@@ -214,7 +216,7 @@ class AugmentJob:
 def number_lines(sentences: Iterable[str], start: int = 0) -> list[NumberedLine]:
     """Return the cleaned sentences that are not blank, each with its number.
 
-    Numbers begin with ``start``. Blank sentences are counted, but not returned.
+    Numbers begin with ``start``. Blank sentences have a number, too, but are not returned.
     """
     numbered = []
     for number, text in enumerate(map(clean_text, sentences), start):
@@ -231,13 +233,15 @@ def write_pairs(
     workers: int,
     progress: Progress,
 ) -> Counter[str]:
-    """Write the rows of all sentences, the same for any number of ``workers``; return counts.
+    """Write the rows of all sentences, and return counts; ``workers`` does not change the rows.
 
-    Short inputs are processed in this process. ``lines`` counts the lines that are not blank,
-    ``blank`` the blank lines, ``rows`` the rows, ``unchanged`` the rows whose anchor equals the
-    changed text, ``unspaced`` the lines with a stretch in a script written without spaces,
-    ``not_english`` the lines without a letter from a to z, and ``only_not`` the rows in which no
-    rule of ``negate`` fitted.
+    The counts are:
+
+    - ``lines``, the lines that are not blank, and ``blank``, the others
+    - ``rows``, and ``unchanged``, the rows whose changed text equals the anchor
+    - ``unspaced``, the lines with a stretch in a script written without spaces
+    - ``not_english``, the lines without a letter from a to z
+    - ``only_not``, the rows for which no rule of ``negate`` fitted
     """
     counts = Counter[str]()
     # Chunks come back in the order of the input, whichever process has worked on them.
@@ -326,7 +330,7 @@ def _augment_chunk(chunk: _Chunk, job: AugmentJob) -> _Result:
 
 
 def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
-    """Take sentences until ``count`` of them are not blank; blank ones are returned as well."""
+    """Take sentences up to the ``count``-th that is not blank; return them, with the blank ones."""
     taken: list[str] = []
     for sentence in sentences:
         taken.append(sentence)
@@ -338,7 +342,10 @@ def _take_sentences(sentences: Iterator[str], count: int) -> list[str]:
 
 
 def _preview_rows(sentences: Sequence[str], job: AugmentJob, unit: TextUnit) -> Iterator[DiffRow]:
-    """Yield what was changed in each copy of each sentence, on both sides if both are augmented."""
+    """Yield the change of each copy of each sentence, from the sentence to the changed text.
+
+    If both sides are augmented, the change of the anchor comes before that of the positive.
+    """
     for number, text in number_lines(sentences):
         for copy, row in enumerate(job.rows([(number, text)]), start=1):
             anchor, changed = row[0], row[-1]
@@ -358,14 +365,14 @@ def _warn_of_counts(
     steps: Sequence[AugmentOptions],
     progress: Progress,
 ) -> None:
-    """Warn if the methods do not fit over 1% of the sentences, or do too little to most of them.
+    """Warn if the methods do not fit more than 1% of the sentences, or if most stay as they are.
 
     ``changed`` is what the changed texts are called: positives, or hard negatives.
     """
     least = _UNFIT_SHARE * counts["lines"]
     methods = {step.method for step in steps}
-    counts_words = not methods.isdisjoint({*UNIT_OPERATORS, Augmentation.MLM})
-    if counts["unspaced"] > least and counts_words and steps[0].unit is TextUnit.WORD:
+    take_units = not methods.isdisjoint({*UNIT_OPERATORS, Augmentation.MLM})
+    if counts["unspaced"] > least and take_units and steps[0].unit is TextUnit.WORD:
         hint = "; --unit char works on characters" if methods <= UNIT_OPERATORS.keys() else ""
         progress.warn(
             f"{name}: {counts['unspaced']:,} sentences hold text without spaces, "
@@ -377,8 +384,8 @@ def _warn_of_counts(
             f'{name}: {counts["only_not"]:,} {what} the sentence behind "Not", '
             "because no rule of negate fits; the rules are for English"
         )
-    is_english = not methods.isdisjoint(WITH_SYNONYMS)
-    if is_english and counts["not_english"] > least:
+    need_english = not methods.isdisjoint(WITH_SYNONYMS)
+    if need_english and counts["not_english"] > least:
         what = "sentence has" if counts["not_english"] == 1 else "sentences have"
         progress.warn(
             f"{name}: {counts['not_english']:,} {what} no English letters (a to z), "

@@ -50,8 +50,8 @@ WITHOUT_CHANCE = (Augmentation.CROP_PREFIX_CHARS, Augmentation.NEGATE)
 
 DEFAULT_MLM = "bert-base"  # as in Table 1 of Gao et al. 2021
 _JOINT = re.compile(r"\s*\+\s*(?=[A-Za-z-]+\s*(?:[:+]|$)|[^+:]+\.py:)")
-"""A plus sign between two methods; one in the name of a folder does not match."""
-_STEP_BITS = 192  # the number of a step stands above the bits of a key: no steps share a key
+"""A plus sign between two methods; a plus sign in the name of a folder does not match."""
+_STEP_BITS = 192  # bits of a key; above them stands the number of a step, so no steps share a key
 
 
 def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
@@ -64,7 +64,10 @@ def sentence_key(seed: int, line: int, copy: int = 0, side: int = 0) -> int:
 
 
 def check_rate(method: Augmentation, rate: float | None) -> float | None:
-    """Return ``rate`` if ``method`` allows it; for None, the method's default if it has one."""
+    """Return ``rate``, or for None the default of the method, if it has one.
+
+    Raise ConfigError for a rate that the method does not allow.
+    """
     if rate is None:
         return DEFAULT_RATES.get(method)
     if method in (Augmentation.DELETE_ONE, Augmentation.NEGATE):
@@ -139,7 +142,7 @@ def parse_steps(options: AugmentOptions) -> list[AugmentOptions]:
 
 
 def _parse_step(text: str, options: AugmentOptions) -> AugmentOptions:
-    """Return the options of the step that ``text`` names, with ``options.rate`` if it is given."""
+    """Return the options of the step in ``text``; its rate may be in ``options.rate`` instead."""
     if user_step := parse_own(text, options.rate):
         source, rate = user_step
         return replace(options, method=source, rate=rate, model=None)
@@ -184,7 +187,7 @@ class TextAugmenter(Protocol):
 class Augmenter:
     """Applies an operator to single sentences; a sentence that would become empty stays as it is.
 
-    An augmenter can be sent to other processes.
+    An augmenter can be pickled for other processes.
     """
 
     operator: Callable[[str, random.Random], str]
@@ -199,9 +202,9 @@ class Augmenter:
 
 @dataclass(frozen=True)
 class CombinedAugmenter:
-    """Applies augmenters one after the other, with different random choices in each step.
+    """Applies augmenters one after the other.
 
-    For this, every step after the first gets keys that are made from the keys of the texts.
+    Each step has keys of its own, made from the keys of the texts, and so other random choices.
     """
 
     steps: Sequence[TextAugmenter]
@@ -251,9 +254,9 @@ def make_augmenter(
     unit: TextUnit = TextUnit.WORD,
     wordnet_dir: Path | None = None,
 ) -> Augmenter:
-    """Return the augmenter of a method other than ``mlm`` and ``repeat``.
+    """Return the augmenter of a method.
 
-    These two are refused, since they need a language model or an encoder.
+    ``mlm`` and ``repeat`` are refused, since they need a language model or an encoder.
     """
     check_unit(method, unit)
     rate = check_rate(method, rate)
@@ -268,7 +271,7 @@ def make_augmenter(
     if method in (*ON_CHARACTERS, Augmentation.NEGATE):
         return Augmenter(partial(_on_text, method=method, **settings))
 
-    # Refuse the two methods that need more; those that are left need WordNet.
+    # Refuse the two methods that need a model. The methods left are those that need WordNet.
     if method is Augmentation.REPEAT:
         raise ConfigError(
             f"{method} acts on the sub-words of an encoder, in training",
@@ -284,6 +287,7 @@ def make_augmenter(
 
 
 def word_augmenter(options: AugmentOptions) -> TextAugmenter:
+    """Return the augmenter of all steps of ``options.method``; no step may need a model."""
     return CombinedAugmenter(list(map(word_step, parse_steps(options))))
 
 

@@ -2,9 +2,9 @@
 
 A masked language model fills in words, and a tokenizer cuts the sub-words to shuffle.
 
-Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). Whether words are filled together and
-how the filling is chosen is not stated there; toolkit default: one mask token for each chosen word,
-all filled in one pass, each by the likeliest whole word that differs from the original. The
+Source of the filling: Gao et al. 2021, Table 1 ("MLM k%"). The paper does not say whether all words
+are filled together, nor how a new word is chosen. Here each chosen word becomes one mask token, and
+one pass fills all of them, each by the likeliest whole word that differs from the original. The
 paper's auxiliary MLM loss is another thing: it changes no text.
 """
 
@@ -36,7 +36,7 @@ from simcse_cli.settings.choices import Augmentation
 # and with them the last bits of the logits, depend on the sentences alone.
 _LOGITS_PER_PASS = 1 << 26
 _MAX_TOKENS = 512
-_N_CANDIDATES = 16  # a vocabulary has fewer spellings of one word, so another word is among them
+_N_CANDIDATES = 16  # no word has so many spellings in a vocabulary: one candidate is another word
 # Marks of a token that begins a word, in byte-level BPE and in SentencePiece; WordPiece marks the
 # tokens that continue a word instead.
 _WORD_START_MARKERS = ("Ġ", "▁")
@@ -45,6 +45,7 @@ _WORD_START_MARKERS = ("Ġ", "▁")
 def model_augmenter(
     options: AugmentOptions, progress: Progress = SILENT
 ) -> augmentations.TextAugmenter:
+    """Return the augmenter of all steps of ``options.method``; some steps may need a model."""
     steps = augmentations.parse_steps(options)
     return augmentations.CombinedAugmenter([_model_step(step, progress) for step in steps])
 
@@ -107,7 +108,7 @@ class MlmFiller:
         self._model = model
         self._tokenizer = tokenizer
         n_positions = getattr(model.config, "max_position_embeddings", _MAX_TOKENS)
-        # RoBERTa reserves two positions, which no text can take; they are subtracted for any model.
+        # RoBERTa has two positions that no text can take; they are subtracted for any model.
         self._max_length = min(_MAX_TOKENS, tokenizer.model_max_length, n_positions - 2)
 
         # Embedding matrices are often padded beyond the vocabulary; the added rows are no words.
@@ -117,8 +118,8 @@ class MlmFiller:
         tokens = [*tokens, *no_words][:n_rows]
         self._word_of_token = _whole_words(tokenizer, tokens)
         self._is_word = torch.tensor([word != "" for word in self._word_of_token])
-        # If some tokens have the mark of a new word, only these can be words behind a space. At the
-        # start of a text or behind punctuation, a word may have a token without the mark.
+        # If a vocabulary marks the tokens that begin a word, a word behind a space needs this mark.
+        # At the start of a text or behind punctuation, it may have a token without the mark.
         starts_word = torch.tensor([token.startswith(_WORD_START_MARKERS) for token in tokens])
         self._is_word_behind_space = self._is_word
         if starts_word.any():
@@ -138,9 +139,8 @@ class MlmFiller:
         encoding = self._tokenizer(masked_texts, truncation=True, max_length=self._max_length)
         rows = encoding["input_ids"]
 
-        # Fill in the masked words, batch by batch. ``words`` holds each word of each text as three
-        # parts: what is before it, the word, and what is after it. These are the original
-        # words until new words take their places.
+        # Fill in the masked words, batch by batch. ``words`` holds the parts of each word of each
+        # text: at first they are all original, then new words take the places of some.
         words = [list(item.parts) for item in masked]
         lengths = list(map(len, rows))
         for batch in self._batches(lengths):
@@ -188,7 +188,7 @@ class MlmFiller:
     ) -> list[list[int]]:
         """Return the ids of the likeliest words for each place, best first.
 
-        ``rows`` are the token ids of a batch.
+        ``rows`` are the token ids of a batch, and ``places`` are those of its mask tokens.
         """
         if not places:
             return []
@@ -212,9 +212,9 @@ class MlmFiller:
 
 
 def _places(batch: Sequence[int], masked: Sequence[MaskedText], encoding: Any) -> Iterator[_Place]:
-    """Yield the places of the mask tokens in a batch; ``batch`` has the indices of its texts.
+    """Yield the place of each mask token in a batch, unless the tokenizer has cut it off.
 
-    Mask tokens that the tokenizer cut off are left out.
+    ``batch`` holds the indices of its texts in ``masked`` and ``encoding``.
     """
     for row, index in enumerate(batch):
         item = masked[index]
@@ -254,15 +254,13 @@ def load_mlm_filler(
 
     try:
         model_dir = find_model(name, progress).named
-    except CheckpointError as error:  # whose hint may name a model that fills in no words
+    except CheckpointError as error:  # its own hint may suggest a model that fills in no words
         raise CheckpointError(error.message, hint=hint) from error
 
     def refuse(reason: str) -> CheckpointError:
         return CheckpointError(f"{model_dir}: {reason}", hint=hint)
 
     tokenizer = load_tokenizer(model_dir)
-
-    # Refuse a model of another kind, which lacks something that filling in words needs.
     model = load_masked_lm(model_dir)
     if tokenizer.mask_token is None:
         raise refuse("the tokenizer has no mask token")
@@ -289,18 +287,17 @@ _tokenizer = cache(load_tokenizer)  # read once in each worker
 def split_subwords(text: str, model_dir: Path) -> tuple[list[str], list[str]]:
     """Return the ``n`` sub-words of ``text``, and the ``n + 1`` gaps around them.
 
-    The gaps before, between and after the sub-words are white space or empty.
-    ``"unhappy cat"`` may give ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``; no grapheme is
-    cut.
+    A gap is white space or empty. For example, ``"unhappy cat"`` may give
+    ``["un", "happy", "cat"]`` and ``["", "", " ", ""]``. No grapheme is cut.
     """
     encoding = _tokenizer(model_dir)(text, return_offsets_mapping=True, verbose=False)
     return cut_pieces(text, [start for start, _ in encoding["offset_mapping"]])
 
 
 def cut_pieces(text: str, starts: Sequence[int]) -> tuple[list[str], list[str]]:
-    """Cut ``text`` at those of ``starts`` where a grapheme begins; return the pieces and the gaps.
+    """Cut ``text`` at each of ``starts`` where a grapheme begins; return the pieces and the gaps.
 
-    The gaps are the white space before, between and after the pieces, or empty.
+    There is a gap before, between and after the pieces: white space, or an empty text.
     """
     pieces: list[str] = []
     gaps = [""]

@@ -24,7 +24,10 @@ _BASE_FORM_SUBJECTS = frozenset(("i", "you", "we", "they"))
 
 
 def _find_negations() -> dict[str, str]:
-    """Return the negation of each third person and past of the listed verbs: fell, did not fall."""
+    """Return the negations of the listed verbs, by third person and by past.
+
+    For example, falls gives does not fall, and fell gives did not fall.
+    """
     negations = {}
     for entry in VERBS:  # LEMMA, or LEMMA/PAST
         lemma, _, past = entry.partition("/")
@@ -46,14 +49,14 @@ _LEMMAS -= {"found"}  # it is nearly always the past of "find"
 def negate(text: str) -> str:
     """Return the sentence with the opposite truth: one "not" less, or one more.
 
-    After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first rule that fits a word
-    is applied:
+    After Wang et al. 2022 (SNCSE), whose code parses the sentence. The first of these rules that
+    fits any word is applied:
 
     - A "not" or "n't" is removed.
     - An auxiliary or a form of be gets a "not"; but "has a" becomes "does not have a".
     - A listed verb becomes its lemma behind "do not", "does not" or "did not". A word behind a
-      determiner or a preposition is not taken for a verb. A lemma is taken for one only behind I,
-      you, we or they, unless it is a past form as well.
+      determiner or a preposition is no verb. A lemma is a verb only behind I, you, we or they, or
+      if it is a past form as well.
 
     If no rule fits, "Not" is put before the sentence.
 

@@ -1,7 +1,7 @@
 """Operators on the words (or graphemes) of one sentence: crop, delete, shuffle, and EDA.
 
-An operator on units takes them, a rate where it has one and a ``random.Random``; it returns new
-units and never an empty list. ``crop_prefix_chars`` and ``mask_span`` take a whole text.
+An operator on units takes a list of units, a rate if it has one, and a ``random.Random``. It
+returns a new list, which is never empty. ``crop_prefix_chars`` and ``mask_span`` take a whole text.
 ``docs/augmentation.md`` marks what the papers leave open.
 """
 
@@ -31,9 +31,8 @@ Unit = TypeVar("Unit")
 def n_kept(n_units: int, rate: float) -> int:
     """Return how many units cropping and deletion keep: ``max(1, floor((1 - rate) n_units))``.
 
-    The slack in the code makes up for rounding errors of the product. With two or more units
-    and any rate above 0, at least one is dropped. At rate 0.1, 9 of 10 units are kept, and 17 of
-    19.
+    The slack in the code makes up for rounding errors of the product. At rate 0.1, 9 of 10 units
+    are kept, and 17 of 19. Of two or more units, any rate above 0 drops at least one.
     """
     return max(1, math.floor((1 - rate) * n_units + _ROUNDING_SLACK))
 
@@ -55,9 +54,9 @@ def n_synonyms(n_words: int, rate: float | None) -> int:
 
 
 def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep one continuous span of units; every start is equally likely.
+    """Keep one span of ``n_kept`` units; every start is equally likely.
 
-    The function ``n_kept`` gives the length of the span. Source: Gao et al. 2021.
+    Source: Gao et al. 2021.
     """
     length = n_kept(len(units), rate)
     start = rng.randrange(len(units) - length + 1)
@@ -67,17 +66,16 @@ def crop(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
 def crop_prefix_chars(text: str, rate: float) -> str:
     """Keep the first ``n_kept(n, rate)`` of ``n`` graphemes, even if that cuts a word.
 
-    This is the crop of the reproducibility report of SimCSE, not that of the paper itself; nothing
-    is random.
+    Nothing is random. This is how SimCSE's reproducibility report crops, not the paper itself.
     """
     graphemes = split_graphemes(text)
     return "".join(graphemes[: n_kept(len(graphemes), rate)])
 
 
 def delete(units: Sequence[str], rate: float, rng: random.Random) -> list[str]:
-    """Keep some of the units in order; every choice of positions is equally likely.
+    """Keep ``n_kept`` of the units, in order; every choice of positions is equally likely.
 
-    The function ``n_kept`` gives the number of units to keep. Source: Gao et al. 2021.
+    Source: Gao et al. 2021.
     """
     n_units = len(units)
     dropped = set(rng.sample(range(n_units), n_units - n_kept(n_units, rate)))
@@ -99,8 +97,7 @@ def shuffle(
 
     By default, the positions are those of all units. All permutations are equally likely, the
     identity included. If fewer than 2 positions are chosen, nothing changes. Source: Farina and
-    Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of both views, each
-    on its own.
+    Pappadopulo 2024 (arXiv 2310.17690), who permute a fraction of the sub-words of each view.
     """
     shuffled = list(units)
     if positions is None:
@@ -129,8 +126,8 @@ def repeat(
 
         b = min(10, n, max(least, int(rate n)))
 
-    The units to repeat are drawn from those at ``positions``; if these are fewer than the
-    repetitions, all of them are repeated. If b is 0, nothing changes.
+    If b is 0, nothing changes. The units to repeat are drawn from those at ``positions``; if there
+    are too few of them, each is repeated.
     """
     bound = min(MAX_REPEATED, len(units), max(least, int(rate * len(units))))
     if not bound:
@@ -148,15 +145,15 @@ def repeat(
 def repeat_words(words: Sequence[str], rate: float, rng: random.Random) -> list[str]:
     """Repeat words as ``repeat`` does, but never the last; a short text may get one repetition."""
     all_but_last = range(len(words) - 1)
-    return repeat(words, rate, rng, all_but_last, least=2)  # so 0 or 1 in a short text
+    return repeat(words, rate, rng, all_but_last, least=2)  # least=2: a short text gets 0 or 1
 
 
 def mask_span(text: str, size: int, rng: random.Random) -> str:
     """Replace ``size`` characters by `` [MASK] ``; a text of fewer than 30 stays as it is.
 
-    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly from
-    those whose span ends before the last character. If the same span also occurs earlier, its first
-    occurrence is masked. Characters are graphemes here.
+    Source: Liu et al. 2021 (Mirror-BERT) and the authors' code. The start is drawn evenly, and the
+    span ends before the last character. If the same characters also occur earlier, their first
+    occurrence is masked instead. Characters are graphemes here.
     """
     graphemes = graphemes_of(text)
     if len(graphemes) < SHORTEST_MASKED:
@@ -172,9 +169,9 @@ def eda(words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
     """Apply one of EDA's four operations, drawn uniformly, to words that ``eda_clean`` returned.
 
     ``alpha`` is the share of the words that change. Source: Wei and Zou 2019 (Easy Data
-    Augmentation) and the authors' code, which makes several outputs of a sentence. This function
-    makes one, since Farina and Pappadopulo use one text per view; they do not say how its operation
-    is drawn.
+    Augmentation) and the authors' code, which makes several texts of a sentence. Farina and
+    Pappadopulo use one text per view, as this function does, but do not say how they draw the
+    operation.
     """
     operations: tuple[Callable[[], list[str]], ...] = (
         lambda: replace_synonyms(words, alpha, rng, wordnet),
@@ -218,7 +215,7 @@ def eda_synonyms(word: str, wordnet: WordNet) -> list[str]:
 def replace_synonyms(
     words: Sequence[str], alpha: float, rng: random.Random, wordnet: WordNet
 ) -> list[str]:
-    """Replace up to ``n_operations`` different words by synonyms, wherever they occur (SR).
+    """Replace up to ``n_operations`` different words by synonyms, each wherever it occurs (SR).
 
     Stop words are never replaced.
     """

@@ -1,7 +1,7 @@
-"""Augmentations of the user: a function of a file that the command line names, or of a package.
+"""Augmentations of the user: functions in a Python file or in an installed package.
 
-A function takes a text, a ``random.Random`` from which all that is random follows, and the rate if
-one is given; it returns the changed text.
+The function takes a text, a ``random.Random`` for all its random choices, and the rate if one is
+given; it returns the changed text.
 """
 
 import random
@@ -31,7 +31,10 @@ _PLACE = "augmentation"
 
 @dataclass(frozen=True)
 class OwnOperator:
-    """A user's function with its rate; it is stored as a name, and each worker process loads it."""
+    """A user's function with its rate.
+
+    It holds only the name of the function, which each worker process loads for itself.
+    """
 
     source: str
     rate: float | None
@@ -44,7 +47,7 @@ class OwnOperator:
         except SimcseError:
             raise
         except Exception as error:
-            # A worker process passes on no traceback, so look at it here.
+            # Look at the traceback here, since a worker process does not pass it on.
             failure = error_of_code(error)
             if failure is None:
                 raise
@@ -79,8 +82,8 @@ def parse_rate(number: str, step: str, name: str) -> float:
 def parse_own(text: str, rate: float | None) -> tuple[str, float | None] | None:
     """Return the name and rate of a step that is a user's function; None for all other steps.
 
-    ``rate`` is used for a step that names none. A built-in method of the same name comes before the
-    function of a package.
+    ``rate`` is for a step without a rate. If a built-in method and the function of a package have
+    the same name, the step is the built-in method.
     """
     in_file = _IN_FILE.fullmatch(text)
     if in_file is not None:

@@ -1,9 +1,9 @@
 """Replace words by WordNet synonyms of the same part of speech, in the same form and case.
 
-There is no tagger: the part of speech is the likeliest by the counts of WordNet's sense-tagged
-texts, by how often a lemma has the form seen, and by the word before it (an article asks for a
-noun, ``to`` for a base verb). WordNet's exception lists name every form that its rules cannot undo
-(``ran``, ``running``, ``mice``), so a lemma without an exception is regular.
+There is no tagger. The part of speech is the likeliest by three signs: the counts of WordNet's
+sense-tagged texts, how often a lemma has the form of the word, and the word before it (an article
+asks for a noun, ``to`` for a base verb). WordNet's exception lists name every form that its rules
+cannot undo (``ran``, ``running``, ``mice``), so a lemma without an exception is regular.
 """
 
 import random
@@ -33,7 +33,7 @@ _WORD_PARTS = regex.compile(
 )
 _SENTENCE_END = (".", "!", "?", ":", '."', '!"', '?"', ".”", "!”", "?”")
 _AUXILIARY_WINDOW = 3
-_UNLIKELY = 0.01  # factor for the weight of a reading that the word before speaks against
+_UNLIKELY = 0.01  # factor for the weight of a reading if the word before it speaks against it
 _SIBILANT = re.compile("(s|x|z|ch|sh)$")
 _HARD_CH = word_set("epoch eunuch loch matriarch monarch oligarch patriarch stomach tech")
 _CONSONANT_Y = re.compile("[^aeiou]y$")
@@ -102,11 +102,11 @@ def replace_with_synonyms(
 
 
 def synonyms_in_place(words: Sequence[str], position: int, wordnet: WordNet) -> list[str]:
-    """Return words that could replace ``words[position]``, with its form, case and punctuation.
+    """Return the words that could replace ``words[position]``, in its form, case and punctuation.
 
-    Words of the closed classes, abbreviations in capitals and words without a letter have none.
+    Function words, abbreviations in capitals and words without a letter have none.
     """
-    # Leave out closed classes, abbreviations, and words that WordNet does not know.
+    # Leave out function words, abbreviations, and words that WordNet does not know.
     parts = _WORD_PARTS.fullmatch(words[position])
     if parts is None or parts["core"].lower() in FUNCTION_WORDS:
         return []
@@ -140,9 +140,9 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
     after_auxiliary = not BE_AND_HAVE.isdisjoint(before)
     previous = before[-1] if before else ""
 
-    # The weight of a reading is how often its lemma has this form in running text. The 0.5 keeps
-    # lemmas possible that WordNet never counted. The 1.0 is for adverbs and plain adjectives, which
-    # seldom have another form.
+    # The weight of a reading is how often its lemma has this form in running text. A lemma that
+    # WordNet never counted is still possible, so 0.5 is added. Adverbs and plain adjectives seldom
+    # have another form, so their share is 1.0.
     best: Reading | None = None
     best_weight = 0.0
     for pos in Pos:
@@ -158,7 +158,7 @@ def read_word(words: Sequence[str], position: int, core: str, wordnet: WordNet) 
 
 
 def _is_unlikely(previous: str, pos: Pos, inflection: Inflection) -> bool:
-    """Tell whether ``previous``, the word before, speaks against a part of speech and a form."""
+    """Tell whether the word before, ``previous``, speaks against a part of speech in this form."""
     if previous in DETERMINERS:
         return pos is Pos.VERB
     if previous in PREPOSITIONS or previous in BE_AND_HAVE:
@@ -173,10 +173,10 @@ def _fitting_synsets(
 ) -> Sequence[tuple[str, ...]]:
     """Return the synsets that agree with the case of ``core``, the word as the text spells it.
 
-    If it begins with a capital, these are the synsets that spell the lemma with one, else the other
-    synsets: ``China`` is the state, and ``china`` the porcelain. At the start of a sentence and in
-    a word all in capitals, case says nothing, so all synsets are returned. They are also returned
-    if the word is in small letters and every synset has a capital.
+    - Within a sentence, a word with a capital gets the synsets that spell the lemma with one, and a
+      word without a capital the others: ``China`` is the state, and ``china`` the porcelain.
+    - If every synset has a capital, a word without one gets all of them.
+    - A word at the start of a sentence or all in capitals gets all synsets.
     """
     synsets = wordnet.synsets(reading.lemma, reading.pos)
     if starts_sentence or _is_shouted(core):
@@ -203,8 +203,8 @@ def inflection_of(
 ) -> Inflection:
     """Return which form of ``lemma`` the lower-case ``word`` is; ``lemma`` is a base form of it.
 
-    If past and participle look alike, ``after_auxiliary`` decides between them: it tells whether a
-    form of be or have stands shortly before.
+    If past and participle look alike, the word is a participle ``after_auxiliary``: a form of be or
+    have stands shortly before it.
     """
     if word == lemma or pos is Pos.ADVERB:
         return Inflection.BASE
@@ -227,8 +227,8 @@ def inflection_of(
 def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
     """Return ``lemma`` in the form ``inflection``, or None if this form is not certain.
 
-    In an expression the head is inflected: the first word of a verb (gave up); of a noun, the word
-    before a preposition (men of the world), or else the last word. ``inflect("jog", Pos.VERB,
+    In an expression of several words, one is inflected: in a verb, the first (gave up); in a noun,
+    the word before a preposition (men of the world), or else the last. ``inflect("jog", Pos.VERB,
     Inflection.GERUND, wordnet)`` is jogging.
     """
     if inflection is Inflection.BASE:
@@ -250,7 +250,7 @@ def inflect(lemma: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> s
 def _inflect_word(word: str, pos: Pos, inflection: Inflection, wordnet: WordNet) -> str | None:
     """Return a noun or verb of one word in the form ``inflection``.
 
-    The result is None for a past that has several forms.
+    If the past has several forms, none of them is certain, and the result is None.
     """
     irregular = wordnet.irregular_forms(word, pos)
     if pos is Pos.NOUN:
@@ -269,8 +269,8 @@ def _past_forms(lemma: str, wordnet: WordNet) -> tuple[list[str], list[str]]:
     """Return the past forms and the participles of a verb, irregular or regular."""
     if lemma in _SAME_PAST:
         return [lemma], [lemma]
-    # Forms in n or ne are participles (eaten, borne), unless the lemma has such an ending, too
-    # (win, won).
+    # Forms in n or ne are participles (eaten, borne). But if the lemma ends in n or ne, so may its
+    # past (win, won).
     participle_endings = () if lemma.endswith(("n", "ne")) else ("n", "ne")
     participles: list[str] = []  # eaten, gone, born; sung
     pasts: list[str] = []

@@ -120,9 +120,9 @@ class WordNet:
     def _find_base_forms(self, word: str, pos: Pos) -> tuple[str, ...]:
         """Return the base forms of ``word`` that WordNet lists.
 
-        They are the word itself and its irregular base forms; a word that has no irregular ones may
-        have base forms by rule instead. ``base_forms("axes", Pos.NOUN)`` is ax, axis (irregular);
-        ``base_forms("dogs", Pos.NOUN)`` is dog.
+        The word itself may be one. The others are in the exception lists, or if the lists lack the
+        word, they follow from rules. ``base_forms("axes", Pos.NOUN)`` is ax, axis (by a list), and
+        ``base_forms("dogs", Pos.NOUN)`` is dog (by a rule).
         """
         irregular = self._exceptions[pos].get(word, ())
         candidates = [word, *irregular]
@@ -225,23 +225,23 @@ class WordNet:
         return counts
 
     def _refuse_damaged_files(self) -> AbstractContextManager[None]:
-        """Within the block, turn any error of a damaged file into a DataError."""
+        """Return a context that turns any error of a damaged file into a DataError."""
         what = "the files of a WordNet release as they are"
         return foreign_format(self.directory, what, hint=INSTALL_HINT)
 
     def _lines(self, name: str) -> Iterator[str]:
-        """Yield the lines of a file, or none if it is missing: some files are optional."""
+        """Yield the lines of a file; none if it is missing, since some files are optional."""
         path = self.directory / name
         if path.exists():
             yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def find_wordnet(directory: Path | None = None) -> WordNet:
-    """Return the WordNet database in ``directory``, by default the one ``SIMCSE_WORDNET`` names.
+    """Return the WordNet database in ``directory``, which by default ``SIMCSE_WORDNET`` names.
 
-    If neither is given, the first database in these places is taken: ``WNSEARCHDIR`` and
-    ``WNHOME/dict`` (WordNet's own variables), the usual folders of WordNet, the data folders of
-    NLTK, and installed Python packages that carry the files. Nothing is downloaded.
+    Without either, the first database in these places is taken: ``WNSEARCHDIR`` and ``WNHOME/dict``
+    (WordNet's own variables), the usual folders of WordNet, the data folders of NLTK, and installed
+    Python packages that carry the files. Nothing is downloaded.
     """
     if directory is None and "SIMCSE_WORDNET" in os.environ:
         directory = Path(os.environ["SIMCSE_WORDNET"])

@@ -76,7 +76,7 @@ def match_case(word: str, replacement: str) -> str:
 
     If ``word`` is two or more capitals, the result is all capitals. Else, if ``word`` begins with a
     capital, so does the result. Otherwise ``replacement`` is unchanged.
-    ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` stays Paris.
+    ``match_case("Dog", "hound")`` is Hound; ``match_case("dog", "Paris")`` is Paris.
     """
     if len(word) > 1 and word.isupper():
         return replacement.upper()
@@ -97,7 +97,10 @@ class TextChange(NamedTuple):
 
 
 def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
-    """Return how a text was changed, in words or graphemes, with the edit distance in its title."""
+    """Return how a text was changed, in words or graphemes.
+
+    The label of the row is ``name``, with the edit distance.
+    """
     units = split_units(before, unit)
     distance, changes = word_changes(units, split_units(after, unit))
     separator = " " if unit is TextUnit.WORD else ""
@@ -113,11 +116,11 @@ def diff_row(name: str, before: str, after: str, unit: TextUnit) -> DiffRow:
 
 
 def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list[TextChange]]:
-    """Return the edit distance in words, and the stretches that a cheapest edit keeps or changes.
+    """Return the edit distance in words, and the stretches of one cheapest edit.
 
-    Kept and changed stretches alternate; together they are the whole of both texts.
     The distance counts removed, added and replaced words (Levenshtein): 0 for equal texts, at most
-    the longer length.
+    the length of the longer one. The stretches are kept and changed in turn; together they are the
+    whole of both texts.
     """
     # Go back from the last words to the first, along the cheapest steps.
     costs = _cost_table(before, after)
@@ -145,7 +148,7 @@ def word_changes(before: Sequence[str], after: Sequence[str]) -> tuple[int, list
 
 
 def _cost_table(before: Sequence[str], after: Sequence[str]) -> list[list[int]]:
-    """Return the distance of every prefix of ``before`` (rows) to every prefix of ``after``."""
+    """Return the edit distance from each prefix of ``before`` (rows) to each one of ``after``."""
     costs = [list(range(len(after) + 1))]
     for i, word in enumerate(before, start=1):
         row = [i]
@@ -166,7 +169,7 @@ _ENGLISH = parse_yaml(resource("english.yaml"), "english")
 _CLASSES = {name: word_set(listed) for name, listed in _ENGLISH.items()}
 EDA_STOP_WORDS = _CLASSES.pop("eda_stop_words")
 VERBS = _CLASSES.pop("verbs")
-"""Lemmas of verbs; those whose past has an irregular spelling add it, as in ``stop/stopped``."""
+"""Lemmas of verbs; a past of irregular spelling is added to its lemma, as in ``stop/stopped``."""
 DETERMINERS = _CLASSES["determiners"]
 PREPOSITIONS = _CLASSES["prepositions"]
 SUBJECT_PRONOUNS = _CLASSES["subject_pronouns"]

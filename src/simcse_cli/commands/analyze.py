@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simcse_cli.analysis import options as kinds
+from simcse_cli.analysis import options as analysis_options
 from simcse_cli.commands.console import Console, get_console
 from simcse_cli.commands.options import (
     OutputOptions,
@@ -33,7 +33,7 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True)
-class ShowOptions(OutputOptions, kinds.ViewOptions):
+class ShowOptions(OutputOptions, analysis_options.ViewOptions):
     """How results are shown and where they go."""
 
 
@@ -61,7 +61,7 @@ def show_analysis(analyze: "Callable[[Console], Analysis]", shown: ShowOptions) 
     write_pictures(analysis, page, shown, console, force=shown.force)
 
 
-def _show_spaces(analysis: str, options: kinds.SpaceOptions, shown: ShowOptions) -> None:
+def _show_spaces(analysis: str, options: analysis_options.SpaceOptions, shown: ShowOptions) -> None:
     from simcse_cli.analysis.analyses import analyze_spaces
 
     show_analysis(lambda console: analyze_spaces(analysis, options, shown.label, console), shown)
@@ -69,7 +69,7 @@ def _show_spaces(analysis: str, options: kinds.SpaceOptions, shown: ShowOptions)
 
 @app.command("geometry")
 @takes_settings
-def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None:
+def geometry_command(options: analysis_options.GeometryOptions, shown: ShowOptions) -> None:
     """Alignment, uniformity, effective rank, isotropy and mean cosine on rated pairs (Figure 3).
 
     simcse analyze geometry --model minilm --model runs/first --data-dir senteval --plot space.png
@@ -80,7 +80,7 @@ def geometry_command(options: kinds.GeometryOptions, shown: ShowOptions) -> None
 
 @app.command("spectrum")
 @takes_settings
-def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None:
+def spectrum_command(options: analysis_options.SpectrumOptions, shown: ShowOptions) -> None:
     """Singular values of the matrix of sentence vectors (Figure F.1).
 
     simcse analyze spectrum --model bert-base --model runs/unsup --data-dir senteval --plot s.pdf
@@ -90,7 +90,7 @@ def spectrum_command(options: kinds.SpectrumOptions, shown: ShowOptions) -> None
 
 @app.command("density")
 @takes_settings
-def density_command(options: kinds.SpaceOptions, shown: ShowOptions) -> None:
+def density_command(options: analysis_options.SpaceOptions, shown: ShowOptions) -> None:
     """Cosine similarity of rated pairs, by group of gold ratings (Figure G.1).
 
     simcse analyze density --model minilm --model runs/first --data-dir senteval --plot density.png
@@ -111,7 +111,7 @@ def retrieval_command(
         ),
     ] = None,
     *,
-    options: kinds.RetrievalOptions,
+    options: analysis_options.RetrievalOptions,
     shown: ShowOptions,
 ) -> None:
     """Find the nearest sentences to each query (Table 8), or score rankings with judgements.
@@ -146,7 +146,7 @@ def retrieval_command(
 @takes_settings
 def groups_command(
     source: Annotated[str, input_argument(metavar="FILE", help="Texts, or a table with texts.")],
-    options: kinds.GroupOptions,
+    options: analysis_options.GroupOptions,
     shown: ShowOptions,
 ) -> None:
     """Group texts that are alike: size, telling words and typical texts of each group.
@@ -165,7 +165,7 @@ def overlap_command(
     files: Annotated[
         list[Path], input_argument(help="Tables of pairs; - is stdin.", show_default=False)
     ],
-    options: kinds.OverlapOptions,
+    options: analysis_options.OverlapOptions,
     shown: ShowOptions,
 ) -> None:
     """Lexical overlap of the two sides of sentence pairs, as in section 4 of the paper.
@@ -184,7 +184,7 @@ def trace_command(
         list[str] | None, typer.Argument(help="Run folders of `simcse train`.", show_default=False)
     ] = None,
     *,
-    options: kinds.TraceOptions,
+    options: analysis_options.TraceOptions,
     shown: ShowOptions,
 ) -> None:
     """Alignment, uniformity and dev score along training runs (Figure 2).
@@ -202,7 +202,7 @@ def report_command(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Run folder of `simcse train`, or one of seeds.")
     ],
-    options: kinds.ReportOptions,
+    options: analysis_options.ReportOptions,
 ) -> None:
     """Put a run, or the seeds of a folder, on one page: scores, geometry, neighbours, changes.
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "compare": "Compare runs, result files and published numbers: scores, differences, tests, "
     "what changed.",
 }
-"""Commands with the first sentence of their help, so that help pages need not import them all."""
+"""The first sentence of the help of each command, so that help pages need not import them all."""
 HELP_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -158,7 +158,7 @@ def _common(
 
 
 def _with_stop_message(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return the callback of a command, extended: if it is stopped, it says what is kept."""
+    """Return the callback of a command, extended: when it is stopped, it says what is kept."""
 
     @wraps(callback)
     def run(*args: Any, **values: Any) -> None:
@@ -180,7 +180,7 @@ _WRITTEN = ("output", "save_scores", "plot", "html", "save_postprocess")
 
 
 def _with_local_paths(callback: Callable[..., None]) -> Callable[..., None]:
-    """Return the callback of a command, extended: it gets the path in an address ``file://``.
+    """Return the callback of a command, extended: it gets paths in place of addresses ``file://``.
 
     An input that may be remote keeps its address.
     """
@@ -193,9 +193,9 @@ def _with_local_paths(callback: Callable[..., None]) -> Callable[..., None]:
 
 
 def _local(name: str, value: Any) -> Any:
-    """Return the value of an option, or the path in it if it is an address ``file://``.
+    """Return the value of an option, or for an address ``file://`` the path in it.
 
-    A text is an address only if its option names a file to write.
+    A text counts as an address only if its option names a file to write.
     """
     from simcse_cli.files.inputs import local_path  # not for the help
 
@@ -215,7 +215,7 @@ def _with_outputs_apart(callback: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **values: Any) -> None:
         from simcse_cli.files.inputs import Inputs, is_remote  # not for the help
 
-        # The names of options do not tell which ones are inputs, so any other value may be one.
+        # The name of an option does not tell whether it is an input, so all others may be inputs.
         possible_inputs: list[Any] = []
         for name, value in values.items():
             if name not in _WRITTEN:
@@ -251,22 +251,22 @@ def _with_variables_checked(callback: Callable[..., None]) -> Callable[..., None
 
 
 def _speaks_to_user() -> bool:
-    """Tell whether this process is alone, or the one of a group that warns: launcher or rank 0."""
+    """Tell whether this process warns: it is alone, or the launcher or first process of a group."""
     from simcse_cli.machine.processes import is_launched, process_rank  # takes seconds
 
     return not is_launched() and process_rank() == 0
 
 
 def _check_arguments_first(command: Any) -> None:
-    """Make a command refuse an option that is given twice although only one value would count.
+    """Make a command look at its arguments before it parses them.
 
-    The command also tells its help page which objective was named, since the page shows the options
-    of that objective.
+    It refuses an option that is given twice, if only one value would count. It also notes which
+    objective is named, since its help page shows the options of the objective.
     """
     parse_args = command.parse_args
 
     def check_and_parse(ctx: Any, arguments: list[str]) -> Any:
-        if not ctx.resilient_parsing:  # which is set while the shell completes a command
+        if not ctx.resilient_parsing:  # which is true while the shell completes a command
             values, _, given = command.make_parser(ctx).parse_args(args=list(arguments))
             ctx.meta[OBJECTIVE] = values.get("objective")
             _require_given_once(given)
@@ -276,7 +276,7 @@ def _check_arguments_first(command: Any) -> None:
 
 
 def _require_given_once(given: Sequence[Any]) -> None:
-    """Raise UsageError for an option that occurs several times, unless it may."""
+    """Raise UsageError for an option that is given several times, but takes one value."""
     for option, count in Counter(given).items():
         if count > 1 and not _may_repeat(option):
             raise UsageError(
@@ -324,7 +324,7 @@ def _add_options(command: Any) -> None:
 
 
 def _convert_given_only(group: Any) -> None:
-    """Make a group convert only given options, since the first conversion takes 0.1 s."""
+    """Make a group convert only the options that were given: the first conversion takes 0.1 s."""
     parse_args = group.parse_args
 
     def unless_missing(convert: Callable[..., Any]) -> Callable[..., Any]:
@@ -401,7 +401,7 @@ _HINTS = {
 
 
 def _limit_of_the_system(error: Exception) -> SimcseError | None:
-    """Return the error to show where the system refuses something; None for other errors."""
+    """Return the error to show if the system refuses something; None for other errors."""
     if isinstance(error, OSError) and error.errno in _HINTS:
         place = "the system refuses" if error.filename is None else error.filename
         return SimcseError(f"{place}: {error.strerror}", hint=_HINTS[error.errno])
@@ -416,9 +416,9 @@ def _limit_of_the_system(error: Exception) -> SimcseError | None:
 
 
 def _wrong_usage(error: Any, arguments: Sequence[str]) -> SimcseError | None:
-    """Return the error to show for wrong options, found by Typer or by this program.
+    """Return the error to show for wrong options; None if ``error`` is of another kind.
 
-    Return None if the error is of another kind.
+    Typer or this program may have found them.
     """
     if isinstance(error, UsageError):
         message = error.message
@@ -469,7 +469,7 @@ def _called_command(tree: Any, arguments: Sequence[str]) -> tuple[Any, str]:
 
 
 def _paths(tree: Any) -> dict[str, str]:
-    """Return the path of each command below this one by its name: sts is found at ``eval sts``."""
+    """Return the path of each command below ``tree`` by its name: sts has the path ``eval sts``."""
     paths: dict[str, str] = {}
     for name, child in getattr(tree, "commands", {}).items():
         for inner_name, inner_path in _paths(child).items():

@@ -37,7 +37,7 @@ def table(incomplete: str) -> list[str]:
 
 
 def tasks(incomplete: str) -> list[str]:
-    """Return a text for each task that may come next: the tasks typed so far, then this task."""
+    """Return, for each task that may come next, the list typed so far with this task at its end."""
     complete, comma, _ = incomplete.rpartition(",")
     next_tasks = [task for task in (*STS_TASKS, *TRANSFER_TASKS) if task not in complete.split(",")]
     return _starting(incomplete, (f"{complete}{comma}{task}" for task in next_tasks))

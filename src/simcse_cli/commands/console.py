@@ -64,9 +64,9 @@ def _literal(text: str) -> str:
 class _PlainTask:
     """A task without a terminal: it prints lines, less and less often, and a final line.
 
-    Before the final line, the rate leaves out the work of the first call of ``advance``, which may
-    include the start of libraries. The final line has no rate in the task's own unit, since such a
-    rate is only of the latest work.
+    The rate in a line leaves out the work of the first call of ``advance``, which may include the
+    start of libraries; the rate in the final line is of all work. A task may show its own rate
+    instead. Its final line then has no rate, since its own is only of the latest work.
     """
 
     def __init__(self, console: "Console", description: str, total: float | None) -> None:
@@ -81,7 +81,7 @@ class _PlainTask:
         self._first: tuple[float, float] | None = None
 
     def advance(self, amount: float = 1) -> None:
-        """Count finished work; print it after 15 s, then whenever the elapsed time has doubled."""
+        """Count finished work; print a line after 15 s, and when the elapsed time has doubled."""
         self._done += amount
         now = time.monotonic()
         if self._first is None:
@@ -152,14 +152,14 @@ def _duration(seconds: float) -> str:
 
 
 class _LiveTask:
-    """A task on a terminal: a bar, which swings to and fro until the first work is done."""
+    """A task on a terminal: a bar that swings to and fro until some work is done."""
 
     def __init__(self, bar: "RichProgress", description: str, total: float | None) -> None:
         self._bar = bar
         self._total = total
         self.done = 0.0
         self._fields: dict[str, str] = {}
-        # Without a total the bar swings; ``advance`` sets the total.
+        # Without a total the bar swings. The first call of ``advance`` sets the total.
         self.id = bar.add_task(_literal(description), total=None, values="", has_rate=False)
 
     def advance(self, amount: float = 1) -> None:
@@ -207,8 +207,8 @@ class Console:
     def hint(self, message: str) -> None:
         if self.quiet:
             return
-        # Each hint is shown once a day; the time of its stamp file tells when it was shown last.
-        with suppress(OSError, ConfigError):  # without a writable cache the hint is repeated
+        # A hint is shown at most once a day. The time of its stamp file tells when it was shown.
+        with suppress(OSError, ConfigError):  # if there is no writable cache, it is shown each time
             stamp = default_cache_dir() / "hints" / digest(message)[:16]
             if stamp.exists() and time.time() - stamp.stat().st_mtime < DAY_S:
                 return
@@ -229,7 +229,7 @@ class Console:
         sys.stderr.write(text)
 
     def error(self, error: SimcseError, *, as_json: bool = False) -> None:
-        """Show an error and its fix, or with ``as_json`` one JSON object in one line."""
+        """Show an error and its fix; with ``as_json``, as one JSON object in one line."""
         if as_json:
             self._stderr().print(json.dumps(error.to_json()), markup=False, soft_wrap=True)
             return
@@ -329,7 +329,10 @@ class Console:
                 self._bar = None
 
     def ask(self, question: str) -> str | None:
-        """Return the next line of stdin, or None at its end; show the question on a terminal."""
+        """Ask for a line of stdin and return it; None at the end of stdin.
+
+        The question is only shown on a terminal.
+        """
         if sys.stdin is None:
             return None
         if sys.stdin.isatty():
@@ -397,10 +400,10 @@ class Console:
         for row in rows:
             cells = [Text(printable(row.label))]
             for side, style in ((row.before, "red strike"), (row.after, "bold green")):
-                words = []
-                for text, has_changed in side:
-                    words.append(Text(printable(text), style if has_changed else ""))
-                cells.append(Text(row.separator).join(words))
+                stretches = []
+                for stretch, has_changed in side:
+                    stretches.append(Text(printable(stretch), style if has_changed else ""))
+                cells.append(Text(row.separator).join(stretches))
             table.add_row(*cells)
         terminal.print(table)
 
@@ -414,7 +417,7 @@ class Console:
     ) -> None:
         """Show results on stdout in a format, or write them to the file ``output``.
 
-        With the format TABLE they are shown in any case. The file has the format of its ending.
+        The file has the format of its ending. With the format TABLE, the results are shown as well.
         """
         if str(output) == STDIO:
             output = None
@@ -431,10 +434,7 @@ class Console:
 
 
 def _print_table(terminal: "RichConsole", report: Report) -> None:
-    """Print the table of a report. A table wider than the terminal is cut into blocks of columns.
-
-    A block holds the index and the width of each of its columns.
-    """
+    """Print the table of a report; if it is wider than the terminal, in blocks of columns."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -450,7 +450,7 @@ def _print_table(terminal: "RichConsole", report: Report) -> None:
             pad_edge=False,
             padding=(0, 1, 0, 0),
         )
-        for index, width in block:
+        for index, width in block:  # of a column
             column = report.columns[index]
             justify: Any = "left" if column.kind == "text" else "right"
             heading = Text(printable(column.heading))

@@ -13,8 +13,8 @@ from simcse_cli.settings.config import pinned
 from simcse_cli.settings.declare import words_of
 
 app = typer.Typer()
-# The options that ``analyze search`` needs as well, to read the same texts and to encode queries in
-# the same way.
+# The options that ``analyze search`` needs as well: it reads the same texts, and has to encode
+# queries in the same way.
 _OF_SEARCH = (
     "column",
     "text",
@@ -75,11 +75,13 @@ def encode_command(
         source, options, write=console.print_data, progress=console
     )
     ending = Path(output).suffix
-    # Suggest the command that usually follows. A search reads these formats, but no texts that are
-    # whole files. It cannot compare binary vectors by cosine, and does not post-process a query.
+    # A search reads vectors in these formats, but no texts that are whole files. It cannot compare
+    # binary vectors by cosine, and does not post-process a query.
     can_read = ending in (".npy", ".npz", ".safetensors") and options.text_per is not TextPer.FILE
     can_search = can_read and options.dtype != "binary" and options.postprocess is None
     model = ["--model", pinned(options.model, options.revision)]
+
+    # Suggest the command that usually follows.
     if index is not None:
         searched = ["--index", index, *model]
         console.next_step("simcse", "analyze", "search", *searched, "--interactive")

@@ -13,7 +13,7 @@ from simcse_cli.results.runs import is_run, seed_runs
 from simcse_cli.settings.choices import STS_TASKS, TRANSFER_TASKS, OutputFormat
 
 _PUBLISHED = {"sts": (STS_TASKS, "simcse.5"), "transfer": (TRANSFER_TASKS, "simcse.E.1")}
-"""The tasks of a suite that are published, and the table of their scores."""
+"""The published tasks of each suite, and the table of their scores."""
 app = typer.Typer(
     name="eval",
     no_args_is_help=True,
@@ -83,7 +83,7 @@ def _show(
 
     evaluate = partial(evaluate, progress=console, force=out.force, **details)
     outcome = evaluate_each_seed(evaluate, encoder, options, console)
-    # There is no result if the options only ask for the sentences to be written.
+    # Some options only write the sentences; then there is no result.
     if outcome is None:
         return
     out.show(outcome)

@@ -13,7 +13,7 @@ NAMES_WIDTH = 26
 COMMON_NAMES = ("config", "quiet", "verbose", "help_all", "help")
 """Parameters of every command."""
 OBJECTIVE = "simcse.objective"
-"""Key of a context: the objective whose options its help page shows."""
+"""Key in the ``meta`` of a context: the objective whose options the help page shows."""
 _EVERYWHERE_NAMES = (*COMMON_NAMES, "version", "install_completion", "show_completion")
 BRACKETS = re.compile(r"\[(default|env): [^]]*\]")
 EVERYWHERE = "Everywhere"
@@ -32,7 +32,10 @@ _fit = partial(wrap, break_long_words=False, break_on_hyphens=False)
 
 @dataclass(frozen=True)
 class HelpSection:
-    """Options or commands under a heading, as rows of names and help; ``more`` has only names."""
+    """Options or commands under a heading, as rows of names and help.
+
+    ``more`` names further options, which the page shows without their help.
+    """
 
     title: str
     rows: list[tuple[str, str]]
@@ -67,9 +70,9 @@ class HelpPage:
 
 
 def _row_lines(names: str, text: str, left: int, width: int) -> Iterator[str]:
-    """Yield lines of names and their text, which starts at column ``left``.
+    """Yield the lines of names and their text; the text starts at column ``left``.
 
-    Names that are too long get a separate line.
+    Names that are too long for this get a separate line.
     """
     # Two spaces come before the names, and at least two after them.
     start = f"  {names}".ljust(left)
@@ -102,7 +105,10 @@ def main_options(command: Any) -> frozenset[str]:
 
 
 def default_of(param: Any) -> str | None:
-    """Return the default of an option as a user types it; None if it is missing, empty or off."""
+    """Return the default of an option as a user types it; None if there is none to show.
+
+    A default that is empty or off is not shown.
+    """
     if isinstance(param.show_default, str):
         return param.show_default
     default = param.default
@@ -172,8 +178,8 @@ def _objective_sections(ctx: Any) -> list[HelpSection]:
 def _option_sections(ctx: Any, shown: frozenset[str]) -> Iterator[HelpSection]:
     """Yield a section for each group of options.
 
-    Options that are not in ``shown`` are only named at the end of their section. If ``shown`` is
-    empty, all options are shown.
+    A section shows the help of its options in ``shown``, or of all if ``shown`` is empty, and names
+    the others at its end. The section ``EVERYWHERE`` shows the help of all in any case.
     """
     # The page shows the groups of FIRST_GROUPS, then others as they occur, then LAST_GROUPS.
     groups: dict[str, list[Any]] = {name: [] for name in FIRST_GROUPS}

@@ -57,8 +57,8 @@ class OutputOptions:
 def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of each parameter whose type is a dataclass of settings.
 
-    In this parameter the command receives an object of the dataclass. If the type is
-    ``Annotated[dict[str, Any], DATACLASS]``, it receives the settings that the user gave, by name,
+    The parameter then gets an object of the dataclass. If its type is
+    ``Annotated[dict[str, Any], DATACLASS]``, it gets only the settings that the user gave, by name,
     so that other sources can set the rest.
     """
     groups: dict[str, type] = {}
@@ -84,15 +84,15 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
         if not given_only_names:  # else rules are checked later, with the settings of a recipe
             check_rules(declared, values)
         _require_inputs(parameters, values)
-        # What is left in ``values`` belongs to the other parameters.
+        # Take the values of each dataclass; those left belong to the other parameters.
         arguments: dict[str, Any] = {}
         for name, group in groups.items():
             names = _options(group, given_only=name in given_only_names)
-            of_group = {option: values.pop(option) for option in names}
+            group_values = {option: values.pop(option) for option in names}
             if name in given_only_names:
-                arguments[name] = {option: v for option, v in of_group.items() if v is not None}
+                arguments[name] = {option: v for option, v in group_values.items() if v is not None}
             else:
-                arguments[name] = group(**of_group)
+                arguments[name] = group(**group_values)
         command(**arguments, **values)
 
     # The help page reads these attributes.
@@ -139,25 +139,24 @@ def _is_input_argument(detail: Any) -> bool:
 
 
 def _require_inputs(parameters: Iterable[inspect.Parameter], values: Mapping[str, Any]) -> None:
-    """Raise an error for an empty input argument, or a missing file of an input argument or option.
+    """Raise an error for an input argument that is empty, and for an input that does not exist.
 
-    This is done before slow imports.
+    Inputs are arguments and options. This is done before slow imports.
     """
     for parameter in parameters:
         for argument in filter(_is_input_argument, get_args(parameter.annotation)):
             value = values[parameter.name]
             for source in value if isinstance(value, list) else [value]:
                 require_filled(source, str(argument.metavar).removesuffix("..."))
-    # In a group of processes, the others would wait for one that ends here. So the command itself
-    # looks for its files, and tells the others.
+    # In a group of processes, the others would wait for a process that ends here. So there, the
+    # command itself looks for its files, and tells the others.
     if "WORLD_SIZE" in os.environ:
         return
     for parameter in parameters:
         if not any(getattr(detail, "is_input", False) for detail in get_args(parameter.annotation)):
             continue
         value = values[parameter.name]
-        sources = value if isinstance(value, list) else [value]
-        for source in sources:
+        for source in value if isinstance(value, list) else [value]:
             if source is not None and not is_null(source):
                 require_present(source)
 
@@ -212,14 +211,14 @@ def _option(
 
 def _placeholder(name: str, hint: Any) -> str | None:
     """Return the placeholder that ``--help`` shows for the value of a field."""
-    # For ``X | None`` this is the placeholder of X, and for a list that of its items.
-    kind = hint
-    if get_origin(hint) is not list and (kinds := get_args(hint)):
-        kind = next(part for part in kinds if part is not NoneType)
-    if get_origin(kind) is list:
-        (kind,) = get_args(kind)
-    if kind is bool:
+    # ``X | None`` has the placeholder of X, and a list that of its items.
+    value_type = hint
+    if get_origin(hint) is not list and (alternatives := get_args(hint)):
+        value_type = next(part for part in alternatives if part is not NoneType)
+    if get_origin(value_type) is list:
+        (value_type,) = get_args(value_type)
+    if value_type is bool:
         return None
-    if kind is Path:
+    if value_type is Path:
         return "FOLDER" if name.endswith("_dir") else "FILE"
-    return value_name(kind)
+    return value_name(value_type)

@@ -7,7 +7,7 @@ from simcse_cli.commands.console import get_console
 from simcse_cli.commands.options import OutputOptions, input_argument, takes_settings
 from simcse_cli.data.demo_grammar import DemoSizes
 from simcse_cli.errors import DataError
-from simcse_cli.prepare import options as kinds
+from simcse_cli.prepare import options as prepare_options
 from simcse_cli.settings.config import pinned
 
 app = typer.Typer(
@@ -29,7 +29,7 @@ InputsArgument = Annotated[
 
 @app.command("sentences")
 @takes_settings
-def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) -> None:
+def sentences_command(inputs: InputsArgument, options: prepare_options.SentenceOptions) -> None:
     """Write one sentence per line, for unsupervised training.
 
     Reads text, JSON Lines, CSV, TSV, parquet (also .gz) and Hub datasets in one pass with bounded
@@ -44,7 +44,7 @@ def sentences_command(inputs: InputsArgument, options: kinds.SentenceOptions) ->
 
 @app.command("nli")
 @takes_settings
-def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
+def nli_command(inputs: InputsArgument, options: prepare_options.NliOptions) -> None:
     """Write triplets from natural language inference corpora, for supervised training.
 
     Reads SNLI, MNLI and ANLI as JSON Lines, TSV, parquet or Hub datasets, and SentEval's s1, s2 and
@@ -61,7 +61,7 @@ def nli_command(inputs: InputsArgument, options: kinds.NliOptions) -> None:
 
 @app.command("pairs")
 @takes_settings
-def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
+def pairs_command(inputs: InputsArgument, options: prepare_options.PairOptions) -> None:
     """Write pairs from paraphrase and caption corpora.
 
     Recognises the layouts of QQP, MRPC, WikiAuto and ParaNMT (rows that are no paraphrases are left
@@ -84,7 +84,9 @@ def pairs_command(inputs: InputsArgument, options: kinds.PairOptions) -> None:
 
 @app.command("hard-negatives")
 @takes_settings
-def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOptions) -> None:
+def hard_negatives_command(
+    inputs: InputsArgument, options: prepare_options.HardNegativeOptions
+) -> None:
     """Find a hard negative for each pair: a text near the anchor that is not one of its positives.
 
     The search covers the positives of all pairs, `--corpus` files, or a saved index. Memory hardly
@@ -101,7 +103,7 @@ def hard_negatives_command(inputs: InputsArgument, options: kinds.HardNegativeOp
 @takes_settings
 def duplicates_command(
     source: Annotated[str, input_argument(metavar="FILE", help="Texts, or a table with texts.")],
-    options: kinds.DuplicateOptions,
+    options: prepare_options.DuplicateOptions,
 ) -> None:
     """Find the texts that repeat another one: exactly, nearly, or in meaning.
 
@@ -119,7 +121,7 @@ def duplicates_command(
 
 @app.command("neighbours")
 @takes_settings
-def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) -> None:
+def neighbours_command(inputs: InputsArgument, options: prepare_options.NeighbourOptions) -> None:
     """Write pairs of neighbouring sentences from documents.
 
     Text must be in document order with a blank line between documents; in a table each row is a
@@ -133,7 +135,9 @@ def neighbours_command(inputs: InputsArgument, options: kinds.NeighbourOptions) 
     _write(prepare_neighbours, inputs, options)
 
 
-def _write(prepare: Callable[..., None], inputs: Sequence[str], options: kinds.RowOptions) -> None:
+def _write(
+    prepare: Callable[..., None], inputs: Sequence[str], options: prepare_options.RowOptions
+) -> None:
     """Call a function that makes rows from the inputs, with a writer for these rows."""
     from simcse_cli.prepare.rows import RowWriter
 
@@ -162,7 +166,7 @@ def _token_counter(model: str | None) -> Callable[[Sequence[str]], list[int]] | 
 
 @app.command("senteval")
 @takes_settings
-def senteval_command(options: kinds.SentevalOptions, outputs: OutputOptions) -> None:
+def senteval_command(options: prepare_options.SentevalOptions, outputs: OutputOptions) -> None:
     """Check a SentEval folder file by file: what is missing, cut or changed, and where to get it.
 
     Exit code 1 when anything differs from the published folder.
@@ -187,7 +191,7 @@ def lint_command(
     inputs: Annotated[
         list[str], input_argument(metavar="INPUT...", help="Training files, or - for stdin.")
     ],
-    options: kinds.LintFileOptions,
+    options: prepare_options.LintFileOptions,
     outputs: OutputOptions,
 ) -> None:
     """Check training files for common faults without changing them.
@@ -215,7 +219,7 @@ def model_command(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Run folder, model folder, Hub name or alias.")
     ],
-    options: kinds.ModelFolderOptions,
+    options: prepare_options.ModelFolderOptions,
 ) -> None:
     """Write a model folder for sentence-transformers, transformers, ONNX Runtime and OpenVINO.
 
@@ -244,7 +248,7 @@ def model_command(
 
 @app.command("demo")
 @takes_settings
-def demo_command(sizes: DemoSizes, options: kinds.DemoOptions) -> None:
+def demo_command(sizes: DemoSizes, options: prepare_options.DemoOptions) -> None:
     """Generate a small corpus with known meaning, so that every command runs without a network.
 
     Writes `sentences.txt`, `documents.txt`, `triplets.csv`, `nli.tsv` and, in the SentEval layout,

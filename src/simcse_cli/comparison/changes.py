@@ -27,8 +27,8 @@ from simcse_cli.results.report import Report
 Change = dict[str, Any]
 """A setting or an example that differs, as a JSON object."""
 Changes = tuple[list[Change], Report | None]
-"""Changes, and the table that shows them; None if there is nothing to compare."""
-# The keys of a pair's values in a change. The gain is the error before minus the error after.
+"""Changes, and the table that shows them; the table is None if there is nothing to compare."""
+# The keys of the numbers in the change of a pair. The gain is the error before minus the one after.
 _PAIR_VALUES = ("cosine_before", "cosine_after", "error_before", "error_after", "gain")
 
 
@@ -48,9 +48,10 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def changed_pairs(before: PairScores, after: PairScores, *, n: int) -> list[Change]:
     """Return the ``n`` pairs whose rank error moved most, from the largest gain to the worst loss.
 
-    The rank error tells how far the rank of a pair within its task is from the right one: 0 is the
-    right rank, 1 the opposite end. Sentences are empty if they were not saved. A pair is left out
-    if its error has not changed. A task is left out unless both models have it with the same pairs.
+    The rank error of a pair is the distance of its rank by cosine from its rank by gold score,
+    within its task: 0 is the right rank, 1 the opposite end. Only tasks that both models have with
+    the same pairs are compared, and pairs with an unchanged error are left out. Sentences are empty
+    if they were not saved.
     """
     changes: list[Change] = []
     for task in before:
@@ -67,10 +68,10 @@ def changed_predictions(
 ) -> list[Change]:
     """Return ``n`` examples that only one model gets right: first the gains, then the losses.
 
-    A gain is an example that only ``after`` gets right. Half of the ``n`` are losses if there are
-    enough of both kinds. The tasks take turns, and each gives its examples in the order of the
-    evaluation, in which the shortest come first. Tasks are left out unless both models have them
-    with the same examples.
+    A gain is an example that only ``after`` gets right. If there are enough of both kinds, half of
+    the ``n`` are losses. The tasks take turns, and each gives its examples in the order of the
+    evaluation: the shortest come first. Only tasks that both models have with the same examples are
+    compared.
     """
     gains_by_task = []
     losses_by_task = []
@@ -81,7 +82,7 @@ def changed_predictions(
             losses_by_task.append([change for change in changes if not change["is_gain"]])
     gains = _in_turns(gains_by_task)
     losses = _in_turns(losses_by_task)
-    # If there are too few of one kind for its half, the other kind fills the places.
+    # Losses get half of the places, or all that the gains leave free; gains get the rest.
     n_losses = min(len(losses), max(n // 2, n - len(gains)))
     return gains[: n - n_losses] + losses[:n_losses]
 
@@ -93,7 +94,7 @@ def _in_turns(by_task: Sequence[list[Change]]) -> list[Change]:
 
 
 def rank_errors(cosine: Floats, gold: Floats) -> Floats:
-    """Return how far the ranks of pairs by cosine are from those by gold score, ``(n,)``.
+    """Return the distance of each pair's rank by cosine from its rank by gold score, ``(n,)``.
 
     The distances are divided by ``n - 1``, so that they are in [0, 1]. Ties have their mean rank.
     For example, ``[1, 2, 3]`` against ``[3, 2, 1]`` gives ``[1, 0, 1]``.
@@ -113,7 +114,7 @@ def _pair_changes(
     error_before = rank_errors(cosine_before, gold)
     error_after = rank_errors(cosine_after, gold)
     gain = error_before - error_after
-    # The arrays are over the whole task, so `rows` continues from one subset to the next.
+    # Each row has the numbers of one pair. ``rows`` runs through all subsets of the task.
     values = [cosine_before, cosine_after, error_before, error_after, gain]  # order of _PAIR_VALUES
     rows = iter(np.stack(values, axis=1).tolist())
     for subset, pairs in before.items():
@@ -153,9 +154,9 @@ def _prediction_changes(
 def _sentences(
     before: SubsetPairs | TaskPredictions, after: SubsetPairs | TaskPredictions
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the left and the right sentences from the first file that has them.
+    """Return the left and the right sentences of the examples.
 
-    If neither file has them, the texts are empty.
+    Each side is from ``before``, or else from ``after``. If neither has it, the texts are empty.
     """
     empty = ("",) * before.gold.size
     left = before.left or after.left or empty
@@ -164,7 +165,7 @@ def _sentences(
 
 
 def setting_changes(entries: Sequence[Entry]) -> Changes:
-    """Return the settings in which two runs differ; nothing unless there are exactly two runs."""
+    """Return the settings that differ if exactly two of the entries are runs, else no changes."""
     runs = [entry for entry in entries if entry.config]
     if len(runs) != 2:
         return [], None
@@ -190,12 +191,12 @@ def example_changes(
     table: Callable[[Sequence[Change], str, str], Report],
     n: int,
 ) -> Changes:
-    """Return the ``n`` examples that changed most from the first system, the baseline, to the last.
+    """Return the ``n`` examples that changed most from the baseline to the last system.
 
-    All of them are of one seed: the first that both systems have and whose examples changed. If the
-    systems share no seed, the first entry of each is compared. ``read`` reads a file of examples,
-    ``find`` returns the changes from the examples of one entry to those of another, and ``table``
-    makes a table of the changes.
+    The baseline is the first system. All examples are of one seed, which both systems have: the
+    first seed with changes. If the systems share no seed, the first entry of each is compared.
+    ``read`` reads a file of examples, ``find`` returns the changes between the examples of two
+    entries, and ``table`` makes a table of the changes.
     """
     if len(systems) < 2 or n == 0:
         return [], None

@@ -54,7 +54,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     """Compare the runs and results that the arguments ``items`` name.
 
     The outcome has one table of the systems, with the verdicts of the tests as notes. ``--details``
-    adds further tables, whose content the JSON has in any case.
+    adds further tables. The JSON has their content in any case.
     """
     comparison = gather(items, options)
     for warning in comparison.warnings:
@@ -85,7 +85,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
     payload |= changed
     reports += change_tables
 
-    # Scores out of tolerance are an error only after the outcome is shown, so the caller raises it.
+    # The caller first shows the outcome, and then raises an error for scores out of tolerance.
     check = None
     if options.check:
         # A column that was named is to be checked, so its score must not be missing.
@@ -98,7 +98,7 @@ def compare(items: Sequence[str], options: CompareOptions, progress: Progress) -
 def _changes(
     comparison: Comparison, options: CompareOptions
 ) -> tuple[dict[str, Any], list[Report]]:
-    """Return what changed between two runs, as a JSON object and as the tables to show."""
+    """Return the settings and examples that changed, as a JSON object and as the tables to show."""
     n_examples = EXAMPLES_SHOWN if options.examples is None else options.examples
     settings, settings_table = changes.setting_changes(comparison.entries)
     pairs, pairs_table = changes.example_changes(
@@ -133,32 +133,37 @@ def _changes(
 def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
     """Return the runs and results that ``items`` name as one comparison, published rows first.
 
-    Differences are taken to the baseline. Without a baseline, they are taken to the published row
-    if there is exactly one, and to the first of several systems if there is no published row.
+    Differences are taken to the first of these that there is:
+
+    - the baseline
+    - the only published row
+    - the first of several systems, if there are no published rows
     """
     published = _published_entries(options)
 
-    # A baseline path that no argument (PATH or LABEL=PATH) names is read as one more argument.
+    # A path after --baseline is read as one more argument, unless an argument names it already.
     baseline = options.baseline
     added = []
     if baseline is not None and Path(baseline).exists():
         paths = {Path(label_and_path(item)[1]).resolve() for item in items}
         if Path(baseline).resolve() not in paths:
             added = [baseline]
-    names = _names_apart([*added, *items])
+
+    # Load the entries, and refuse an entry that two arguments name.
+    labels = _labels_apart([*added, *items])
     loaded: list[Entry] = []
     seen: set[tuple[Path, str]] = set()
-    for item, name in zip(items, names[len(added) :], strict=True):
-        entries = load_entries(item, name, view=options)
+    for item, item_label in zip(items, labels[len(added) :], strict=True):
+        entries = load_entries(item, item_label, view=options)
         sources = set(map(_source_and_label, entries))
         if not seen.isdisjoint(sources):
             what = f"{item} is named twice, and would count as two seeds"
             raise UsageError(what, option="RUN_OR_RESULT", hint="name each run or result once")
         seen |= sources
         loaded += entries
-    # The baseline may be a run in a folder that is read already.
-    for item, name in zip(added, names, strict=False):
-        entries = load_entries(item, name, view=options)
+    # The added baseline comes first, except for entries that were read with a folder above.
+    for item, item_label in zip(added, labels, strict=False):
+        entries = load_entries(item, item_label, view=options)
         loaded = [entry for entry in entries if _source_and_label(entry) not in seen] + loaded
     user_entries = add_means(merge_parts(loaded))
     if not user_entries:
@@ -184,29 +189,30 @@ def gather(items: Sequence[str], options: CompareOptions) -> Comparison:
 
 
 def _source_and_label(entry: Entry) -> tuple[Path, str]:
-    """Return what tells an entry from those of other arguments.
+    """Return the source and the label by which an entry is known if it is read twice.
 
-    The label of a run or of its variant is left out, since a run that is read twice would count as
-    two seeds whatever its labels.
+    A run that is read twice would count as two seeds, even under two labels. So the label of a run
+    does not count: it is empty, or the name of the variant.
     """
-    is_of_run = entry.kind is EntryKind.RUN or bool(entry.variant)
-    label = entry.variant if is_of_run else entry.label
-    return Path(entry.source).resolve(), label
+    source = Path(entry.source).resolve()
+    if entry.kind is EntryKind.RUN or entry.variant:
+        return source, entry.variant
+    return source, entry.label
 
 
-def _names_apart(items: Sequence[str]) -> list[str]:
-    """Return a label for each argument, empty unless several folders or files have the same name.
+def _labels_apart(items: Sequence[str]) -> list[str]:
+    """Return a label for each argument, or an empty text if its usual label will do.
 
-    The label is the shortest end of the path that no other folder or file shares.
+    The usual label is the name of the folder or file. If others have the same name, the label is
+    the shortest end of the path that no other shares.
     """
     labels: dict[str, str] = {}
-    # Folders are told apart from folders, and files from files. An argument LABEL=PATH is neither,
-    # so it gets an empty label.
+    # Folders are compared with folders, and files with files. An argument LABEL=PATH is neither, so
+    # it gets an empty label.
     for is_of_kind in (Path.is_dir, Path.is_file):
         sources = [item for item in items if is_of_kind(Path(item))]
         stems = [item.removesuffix(".json") for item in sources]
         labels |= dict(zip(sources, short_names(stems), strict=True))
-    # A label is needed only where it differs from the usual one, the name of the file or folder.
     apart = []
     for item in items:
         usual_label = Path(item.removesuffix(".json")).name
@@ -218,15 +224,14 @@ def _names_apart(items: Sequence[str]) -> list[str]:
 def _published_entries(options: CompareOptions) -> list[Entry]:
     """Return the rows that ``--row`` names in the published tables; without it, all their rows."""
     tables = [load_table(name) for name in options.against or ()]
-    wanted: list[PublishedSystem] = []
     if not options.row:
-        for table in tables:
-            wanted += table.all_systems()
-    elif not tables:
+        return [from_published(system) for table in tables for system in table.all_systems()]
+    if not tables:
         raise UsageError("name the table of the row with --against", option="--row")
 
     # Each row has to be in at least one of the tables.
-    for row in options.row or ():
+    wanted: list[PublishedSystem] = []
+    for row in options.row:
         systems = []
         errors = []
         for table in tables:
@@ -261,7 +266,8 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
     if same_path:
         return same_path[0]
 
-    # The seeds in a folder have no mean of their own if other runs repeat their settings.
+    # If the path is a folder of seeds whose settings other runs repeat, the only mean is over all
+    # of these runs, so it is no baseline.
     inside = set()
     for entry in entries:
         if not entry.members and path in Path(entry.source).resolve().parents:
@@ -282,20 +288,20 @@ def _find(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def comparison_tables(comparison: Comparison) -> list[Report]:
-    """Return the tables of the systems, of their seeds and of differences; empty ones are left out.
+    """Return up to three tables: of the systems, of their seeds, and of the differences.
 
-    The table of the systems is always there, and comes first.
+    The table of the systems is always there; the others are left out if they are empty.
     """
     systems = comparison.shown()
     reference = comparison.reference
     tables = [_scores_table(comparison, systems)]
-    rows: list[dict[str, Any]] = []
+    repetitions: list[dict[str, Any]] = []
     for entry in comparison.entries:
         if entry not in systems:
-            rows.append({"system": entry.label, **entry.scores})
-    if rows:
+            repetitions.append({"system": entry.label, **entry.scores})
+    if repetitions:
         shown = _columns(comparison.measures, "score")
-        tables.append(Report("Seeds and other repetitions", shown, rows))
+        tables.append(Report("Seeds and other repetitions", shown, repetitions))
     if reference is None:
         return tables
     rows = []
@@ -313,7 +319,8 @@ def comparison_tables(comparison: Comparison) -> list[Report]:
 
 def _scores_table(comparison: Comparison, systems: Sequence[Entry]) -> Report:
     """Return the scores of systems as a table, with intervals and marks of the Pareto front."""
-    # Measures that only single seeds have are left to the table of seeds, unless all are such.
+    # A measure that only single seeds have is shown in the table of seeds alone. But if all are
+    # such, they are shown here, too.
     present = measures_of(systems)
     measures = [name for name in comparison.measures if name in present] or comparison.measures
     shown = _columns(measures, "score")

@@ -81,7 +81,7 @@ class EntryKind(StrEnum):
 
 @dataclass(frozen=True)
 class ScoredData:
-    """The data of a score in words, perhaps with a digest if the words do not identify them."""
+    """Which data a score is of, in words; perhaps with a digest, if the words may mean several."""
 
     words: str
     sha256: str | None = None
@@ -103,8 +103,8 @@ class ScoredData:
 class SavedExamples:
     """A file of scored pairs or predicted classes.
 
-    The measure of a task is its name in the file followed by ``suffix``, which stands for the
-    split. ``chosen`` are the measures whose examples were used to choose the model.
+    The measure of a task is the name of the task in the file, followed by ``suffix``, which stands
+    for the split. ``chosen`` are the measures whose examples were used to choose the model.
     """
 
     path: Path
@@ -136,14 +136,14 @@ class Entry:
         members: if the entry is a mean, the labels of the entries that it summarises.
         pair_scores: files of scored pairs.
         predictions: files of predicted classes.
-        data: the data that were scored, by measure; for some measures they are not known.
+        data: which data were scored, by measure; measures whose data are not known are left out.
         cost: hardware, memory and time of a run.
         remarks: warnings about the entry.
         chosen_on: measures whose examples were used to choose the model.
         folder: folder of the run that the entry belongs to.
         unscored: measures that a result lists without a score: undefined, or without data.
-        variant: name of the result file if it is of a run, but under other evaluation settings than
-            the scores in the entry of the run.
+        variant: for a result of a run under other evaluation settings than the run's own entry:
+            the name of the result file.
     """
 
     label: str
@@ -187,8 +187,8 @@ def from_published(system: PublishedSystem) -> Entry:
 def join_parts(a: Entry, b: Entry) -> Entry:
     """Return two parts of one system as one entry.
 
-    If both have a setting, that of ``a`` counts; if both have a measure, that of ``b``. An average
-    is taken over the tasks of both parts.
+    A setting that both have is taken from ``a``, and a measure that both have from ``b``. An
+    average is taken over the tasks of both parts.
     """
     joined = replace(
         a,
@@ -211,14 +211,14 @@ def join_parts(a: Entry, b: Entry) -> Entry:
     for name in ("scores", "intervals", "data"):
         fields[name] = dict(getattr(joined, name))
     for average, tasks in AVERAGES.items():
-        present = [task for task in tasks if task in joined.scores]
-        # An average stays if one part has all of its tasks, or if it was given without them.
-        is_of_one = any(set(present) <= part.scores.keys() for part in (a, b))
-        if average not in joined.scores or is_of_one:
+        scored = [task for task in tasks if task in joined.scores]
+        # An average stays if one part has all of the scored tasks, or if there are none.
+        is_of_one_part = any(set(scored) <= part.scores.keys() for part in (a, b))
+        if average not in joined.scores or is_of_one_part:
             continue
-        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in present])
+        fields["scores"][average], _ = mean_and_deviation([joined.scores[task] for task in scored])
         fields["intervals"].pop(average, None)
-        # Other data in one part are other data in the average.
+        # If one part is of other data than the published ones, so is the average.
         data = [part.data[average] for part in (b, a) if average in part.data]
         if data:
             fields["data"][average] = next((one for one in data if not one.are_published), data[0])
@@ -228,7 +228,7 @@ def join_parts(a: Entry, b: Entry) -> Entry:
 def add_missing(run: Entry, result: Entry) -> Entry | None:
     """Return the run with the scores that only the result has; None if the two differ in a score.
 
-    Times and averages may differ. Averages may, since each is over the tasks of its result.
+    Times may differ, and so may averages, since each is over the tasks that its own side has.
     """
     missing = {}
     for name, score in result.scores.items():
@@ -260,9 +260,9 @@ def label_and_path(item: str) -> tuple[str, str]:
 def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASURED) -> list[Entry]:
     """Return the entries of one argument: ``PATH``, perhaps with its ``label``, or ``LABEL=PATH``.
 
-    A folder without a run record gives the runs in it, such as the seeds of one setting. Result
-    files in a run folder are joined with the run, and result files in a folder of several seeds
-    with the run of their seed. ``view`` may name a metric and an aggregation for STS results.
+    A run folder gives its run, joined with the result files in the folder. Any other folder gives
+    the runs in it, such as several seeds; a result file beside the seeds is joined with the run of
+    its seed. ``view`` may name a metric and an aggregation for STS results.
     """
     path = item
     if not label:
@@ -296,7 +296,7 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
             hint="give a run folder of `simcse train`, or a result file of `simcse eval`",
         )
 
-    # The results in the folder above a run are joined with the run if it is one of several seeds.
+    # Only a run in a folder of seeds is joined with results in the folder above.
     entries = []
     for inner in folders:
         run, variants = _read_run(inner, label or f"{name}/{inner.relative_to(folder)}", view)
@@ -309,7 +309,7 @@ def load_entries(item: str, label: str = "", *, view: CompareOptions = _AS_MEASU
 def _results_in(
     folder: Path, label: str, view: CompareOptions
 ) -> Iterator[tuple[Path, Mapping[str, Any], Entry]]:
-    """Yield the entries in the result files of a folder, each with its file and its content."""
+    """Yield each entry in the result files of a folder, after the path and content of its file."""
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if is_result(content):
@@ -318,16 +318,17 @@ def _results_in(
 
 
 def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, list[Entry]]:
-    """Return a run with its results, and a variant for each under other evaluation settings.
+    """Return a run joined with its results, and its variants.
 
-    A result that was computed with an earlier model of the run is marked with a remark.
+    A variant is a result under other evaluation settings than the run's own. A result of an earlier
+    model of the run gets a remark.
     """
     record = runs.read_run_record(folder)
     run = _with_results(_from_record(record, folder, label), folder, view)
     results: list[tuple[Path, Entry]] = []
     for path, content, entry in _results_in(folder / runs.RESULTS, label, view):
-        # The digest shows whether a result is of the model that the run has now. Post-processing or
-        # another pooler changes the digest as well, so only plain results are checked.
+        # A result of an earlier model has another digest. But so has a result with post-processing
+        # or another pooler, so only plain results are checked.
         is_plain = content.get("postprocess") is None and content.get("pooler") == record.pooler
         result_digest = content.get("model_digest")
         if is_plain and record.model_digest not in (None, result_digest):
@@ -351,7 +352,10 @@ def _read_run(folder: Path, label: str, view: CompareOptions) -> tuple[Entry, li
 
 
 def _with_results(run: Entry, folder: Path, view: CompareOptions) -> Entry:
-    """Return a run joined with the results in a folder, except results of other seeds."""
+    """Return a run joined with the results in a folder, except results of other seeds.
+
+    Raise DataError for two results with different scores of the same measure.
+    """
     joined = run
     for path, _, result in _results_in(folder, run.label, view):
         if result.seed not in (None, run.seed):
@@ -420,7 +424,7 @@ def _measured_at_best(record: runs.RunRecord, folder: Path) -> runs.Measured:
 
 
 def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[str, str]:
-    """Return how the dev scores of a run were measured, as settings that results also have."""
+    """Return how the dev scores of a run were measured, under the keys of a result's settings."""
     settings = {"chosen by": record.chosen_by}
     suite = record.data.get("dev_suite")  # for masked language models, the measure instead
     if suite == DevSuite.TRANSFER:
@@ -431,7 +435,7 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
         settings["aggregation"] = Aggregation.ALL.value
     # Queries and held-out rows have no published set, so a digest names them.
     if suite in (DevSuite.RETRIEVAL, MLM_MEASURE):
-        settings["dev data"] = _name_of_own_dev_data(record.data)
+        settings["dev data"] = _name_of_queries_or_held_out_rows(record.data)
     # A run without a recorded suite was scored on one dev file, whatever its name.
     if STSB_DEV in scores or "dev_suite" not in record.data:
         settings["dev data"] = _name_of_dev_data(record.data)
@@ -441,11 +445,13 @@ def _dev_settings(record: runs.RunRecord, scores: Mapping[str, float]) -> dict[s
 def _dev_scores(record: runs.RunRecord, best: float, measured: runs.Measured) -> dict[str, float]:
     """Return the dev scores of the model that was kept, by measure.
 
-    ``best`` is the score that chose the model. On a single dev file it is the only score, named
-    after STS-B or after the user's file. With the suite ``sts`` or ``transfer`` each task has a
-    score, and ``best`` is their average; it is left out if some tasks are scored on dev sets and
-    others on test sets, since such an average has no name. Otherwise ``best`` is the score of a
-    task.
+    ``best`` is the score that chose the model:
+
+    - On a single dev file, it is the only score, and is named after STS-B or the user's file.
+    - With the suite ``sts`` or ``transfer``, it is the average of the scores of the tasks. If some
+      tasks are scored on dev sets and others on test sets, the average has no name, and is left
+      out.
+    - Otherwise, it is one of the scores of the tasks.
     """
     if "dev_suite" not in record.data:
         file = Path(str(record.data.get("dev_file")))
@@ -479,10 +485,10 @@ def _name_of_dev_data(data: Mapping[str, Any]) -> str:
 
     Otherwise it is the recorded name with the start of the digest: ``dev.tsv (1a2b3c4d)``.
     """
-    # A run with a dev suite has recorded several files by path. Otherwise there is one dev file, or
-    # held-out pairs, which have no file to digest: the digest of the pairs themselves is taken.
+    # A run with a dev suite has recorded the digests of several files by path.
     name = _STSB_DEV_FILE
     digest = data.get("dev_files", {}).get(name)
+    # Any other run has one dev file, or held-out pairs without a file: these have their own digest.
     if digest is None:
         name = str(data.get("dev_file"))
         digest = str(data.get("dev_sha256") or data.get(runs.DEV_PAIRS, {}).get(name))
@@ -491,10 +497,10 @@ def _name_of_dev_data(data: Mapping[str, Any]) -> str:
 
 
 def _known_dev_data(data: Mapping[str, Any]) -> dict[str, ScoredData]:
-    """Return the data of a run's STS-B dev score, by measure; nothing if they are not known."""
+    """Return which data the STS-B dev score of a run is of, by measure; nothing if unknown."""
     if _name_of_dev_data(data) == STSB_DEV_DATA:
         return {STSB_DEV: ScoredData(PUBLISHED)}
-    # The number of pairs is over all dev tasks, so it says nothing of STS-B among several tasks.
+    # The number of pairs is over all dev tasks, so STS-B must be the only one.
     n_pairs = data.get("n_dev_pairs")
     if n_pairs is None or data.get("dev_tasks", [STSB_DEV]) != [STSB_DEV]:
         return {}
@@ -505,18 +511,19 @@ def _known_dev_data(data: Mapping[str, Any]) -> dict[str, ScoredData]:
 
 
 def _with_digest(words: str, sha256: str | None) -> ScoredData:
-    """Return data under these words, with their digest unless the words identify them."""
+    """Return the data of these words, with the digest if the words do not identify the data."""
     data = ScoredData(words)
     if data.are_known:
         return data
     return ScoredData(words, sha256)
 
 
-def _name_of_own_dev_data(data: Mapping[str, Any]) -> str:
-    """Return the name of the queries, or of the training file if some of its rows are held out.
+def _name_of_queries_or_held_out_rows(data: Mapping[str, Any]) -> str:
+    """Return the name of a file and the start of a digest: ``queries.tsv (1a2b3c4d)``.
 
-    The start of a digest follows the name. The digest is over all files of a retrieval set, or over
-    the training file and the share of its rows that is held out.
+    For a retrieval set, the file has its queries, and the digest is over all its files. For rows
+    that were held out, the file is the training file, and the digest is over this file and the
+    share of its rows.
     """
     name = data.get("queries")
     digests = sorted(data.get("dev_files", {}).values())
@@ -649,7 +656,10 @@ def _read_suite(content: Mapping[str, Any], label: str, source: str, view: Compa
 
 
 def _compared_settings(recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Return those recorded settings that should be equal in a comparison, as texts."""
+    """Return the recorded settings that should be equal in a comparison, as texts.
+
+    A regressor or post-processing that was recorded, but not used, is ``off``.
+    """
     settings = {}
     for key in _COMPARED_SETTINGS:
         value = recorded.get(key)
@@ -694,9 +704,9 @@ def _suite_scores(result: SuiteResult) -> dict[str, float | None]:
 def _with_average(
     scores: Mapping[str, float | None], tasks: Sequence[str], average: str, suffix: str
 ) -> dict[str, float | None]:
-    """Return the scores and their mean, which is called ``average``; names get the suffix.
+    """Return the scores and their mean, named ``average``; all names get the suffix.
 
-    The mean is over those of ``tasks`` that have a score. Files of the user do not count.
+    The mean is over the scores of ``tasks``, as far as they exist. Files of the user do not count.
     """
     with_average = {name + suffix: score for name, score in scores.items()}
     present = [score for name, score in scores.items() if score is not None and name in tasks]
@@ -706,10 +716,10 @@ def _with_average(
 
 
 def _data_by_measure(result: SuiteResult) -> dict[str, ScoredData]:
-    """Return the data of each measure whose data are known.
+    """Return which data each measure is of, as far as this is known.
 
-    The average is on published data only if all tasks are; otherwise it gets the first data that
-    are not published.
+    The average is of published data if all tasks are; otherwise it gets the first data that are not
+    published.
     """
     suffix = _split_suffix(result)
     words_by_task = result.sets()  # only tasks with a published set
@@ -739,9 +749,9 @@ def _find_saved(
     """Return the file of examples of a result, if there is one.
 
     The result names the file under ``key``. If this file is missing, ``NAME.ENDING.jsonl`` beside
-    the result ``NAME.json`` is tried. A file of other examples than the result records is passed
-    over; if that leaves no file, a remark is added to ``remarks``. A result of another suite than
-    ``suite`` has no such file.
+    the result ``NAME.json`` is tried. A file whose digest is not the recorded one is passed over;
+    if no other file is found, a remark is added to ``remarks``. Only results of the suite ``suite``
+    have such a file.
     """
     if result.suite != suite:
         return ()

@@ -39,8 +39,8 @@ def _dev(*names: str) -> tuple[str, ...]:
 
 # Measures that have no column by default, unless a published reference has them.
 _HIDDEN_MEASURES = {*_dev(*TRANSFER_TASKS, AVERAGE), *TIMES}
-# The measures that a setting affects; a setting that is not here affects all. The aggregation
-# does not affect STS-B and SICK-R, which are one set each; a regressor affects these two alone.
+# The measures that a setting affects; a setting that is not here affects all. STS-B and SICK-R are
+# one set each, so the aggregation does not affect them; a regressor affects them alone.
 _AFFECTED_MEASURES = {
     "aggregation": frozenset({*STS_TASKS[:5], AVERAGE}),
     "regressor": frozenset({*STS_TASKS[5:], AVERAGE}),
@@ -56,8 +56,8 @@ _REPLICATE_KEYS = ("seed", "seeds", "output", "resume", "force")
 class ToleranceCheck:
     """The check of scores against a reference, within a tolerance (a fraction).
 
-    ``outside`` holds a mapping for each score that is further off, or missing. The keys are the
-    ``label`` of the entry, the ``measure``, the ``score`` (None if it is missing), and
+    ``outside`` holds a mapping for each score that is missing or not within the tolerance. Its keys
+    are the ``label`` of the entry, the ``measure``, the ``score`` (None if it is missing), and
     ``expected``, the score of the reference.
     """
 
@@ -95,9 +95,10 @@ class ToleranceCheck:
 
 @dataclass(frozen=True)
 class System:
-    """A system to test. Its ``members`` are the entry of each seed and the entry's example files.
+    """A system to test.
 
-    ``n_seeds`` also counts the seeds without such files, which are not among the ``members``.
+    ``members`` holds the entry of each seed that has example files, with these files. ``n_seeds``
+    counts the seeds without files as well.
     """
 
     label: str
@@ -125,15 +126,15 @@ class System:
     def in_order_of(self, other: "System") -> tuple["System", bool]:
         """Return this system, and whether the two systems have the same seeds.
 
-        If they have, this system gets its seeds in the order of the other system's seeds.
+        If they have, the members of the returned system are in the order of the other's seeds.
         """
         by_seed = {entry.seed: (entry, files) for entry, files in self.members}
         seeds = [entry.seed for entry, _ in other.members]
-        # Seeds are paired only if each one is known and occurs once on both sides.
+        # Each seed must be known, and occur once on both sides.
         are_unique = len(by_seed) == len(self.members) == len(seeds)
-        if None in by_seed or not are_unique or by_seed.keys() != set(seeds):
-            return self, False
-        return replace(self, members=tuple(by_seed[seed] for seed in seeds)), True
+        if None not in by_seed and are_unique and by_seed.keys() == set(seeds):
+            return replace(self, members=tuple(by_seed[seed] for seed in seeds)), True
+        return self, False
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,9 @@ class Comparison:
     """A table of entries by measures, with the differences to ``reference``.
 
     A mean comes after the entries that it summarises. ``warnings`` name reasons why the numbers are
-    hard to compare. ``unlike_data`` holds the warnings about different data, which make differences
-    meaningless; they are also notes of the tables. ``front`` holds the labels of the entries on the
-    Pareto front over ``pareto_measures``.
+    hard to compare. ``unlike_data`` holds the warnings that scores are of different data, so that
+    their differences mean nothing; the tables have these warnings as notes. ``front`` holds the
+    labels of the entries on the Pareto front over ``pareto_measures``.
     """
 
     entries: tuple[Entry, ...]
@@ -167,10 +168,12 @@ class Comparison:
     def check(self, tolerance: float, *, are_required: bool = False) -> ToleranceCheck:
         """Compare the scores of the user's systems with the reference, within a tolerance.
 
-        The mean of a system stands for its members. Published rows are not checked. A score of the
-        reference that a system lacks fails the check if the columns ``are_required``, or if the
-        result of the system lists it without a score. A required column without a score of the
-        reference is an error.
+        The mean of a system stands for its members. Published rows are not checked. If a system
+        lacks a score that the reference has, the check fails in two cases: the columns
+        ``are_required``, or the system's result lists the measure without a score.
+
+        Raise ConfigError if there is no reference or nothing to check, or if the columns
+        ``are_required`` and the reference lacks a score.
         """
         if self.reference is None:
             raise ConfigError(
@@ -195,13 +198,12 @@ class Comparison:
             for name in filter(is_score, self.measures):
                 expected = self.reference.scores.get(name)
                 score = entry.scores.get(name)
-                # A result of other settings in a run need not have what the run itself has.
-                is_required = are_required and not entry.variant
-                has_to_be_there = is_required or name in entry.unscored
-                if expected is None or (score is None and not has_to_be_there):
+                # A variant need not have all that its run has.
+                is_required = (are_required and not entry.variant) or name in entry.unscored
+                if expected is None or (score is None and not is_required):
                     continue
                 n_checked += 1
-                # The small number lets a gap of just the tolerance pass despite rounding errors.
+                # With 1e-12 more, a gap of just the tolerance passes in spite of rounding errors.
                 if score is None or abs(score - expected) > tolerance + 1e-12:
                     outside.append(
                         {
@@ -252,8 +254,8 @@ class Comparison:
 
         The members of a mean are the seeds of one system. But if the reference is itself a member
         of a mean, every entry is a system of its own, so that single seeds are tested against each
-        other. A system is left out if it has a result of one of the baseline's runs, measured under
-        other evaluation settings.
+        other. Variants of the baseline are left out: they are the same model under other evaluation
+        settings.
         """
         mean_of: dict[str, str] = {}  # from the label of an entry to the label of its mean
         n_seeds: dict[str, int] = {}  # from the label of a mean to the number of its members
@@ -303,7 +305,7 @@ def merge_parts(entries: Sequence[Entry]) -> list[Entry]:
     """Join the entries that are parts of one system, as in ``ours=sts.json ours=transfer.json``.
 
     Entries are parts of one system if they have the same label, no score in common, and no
-    different seeds. An average is no common score if each is over tasks of its own.
+    different seeds. Times may be in common, and so may an average that is over other tasks in each.
     """
     merged: list[Entry] = []
     for entry in entries:
@@ -320,7 +322,8 @@ def _are_parts(a: Entry, b: Entry) -> bool:
     """Tell whether two entries are parts of one system, as ``merge_parts`` defines it."""
     common_scores = (a.scores.keys() & b.scores.keys()) - set(TIMES)
     for average, tasks in AVERAGES.items():
-        if not any(tasks_of.isdisjoint(tasks) for tasks_of in (a.scores.keys(), b.scores.keys())):
+        # If both have tasks of an average, each average is over the tasks on its side.
+        if not (a.scores.keys().isdisjoint(tasks) or b.scores.keys().isdisjoint(tasks)):
             common_scores.discard(average)
     if a.label != b.label or common_scores:
         return False
@@ -328,15 +331,18 @@ def _are_parts(a: Entry, b: Entry) -> bool:
 
 
 def add_means(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the entries, with the mean of each group of repetitions after its last member.
+    """Return the entries in groups of repetitions, each group with its mean at the end.
 
-    Repetitions are entries with the same label, or runs whose resolved settings differ only in the
-    seed. If a seed occurs twice among such runs, only runs in the same folder are repetitions of
-    each other. A run may have variants: results of its model under other evaluation settings, each
-    with a name. Variants of the same name are repetitions if their runs are.
+    These are repetitions:
 
-    If labels of members repeat, the seed of each member, or else a number, is added to its label.
-    The mean is named after the common start of the labels, without a ``-seed-`` at its end.
+    - entries with the same label
+    - runs whose resolved settings differ only in the seed. If a seed occurs twice among them, only
+      runs in the same folder are repetitions.
+    - variants of the same name, if their runs are repetitions. A variant is a result of a run under
+      other evaluation settings.
+
+    If labels in a group repeat, each label gets the seed at its end, or else a number. The mean is
+    named after the common start of the labels, without a ``-seed-`` at its end.
     """
     repeated = _grouped([entry for entry in entries if not entry.variant], _repetition_key)
 
@@ -396,7 +402,8 @@ def _with_mean(members: list[Entry]) -> list[Entry]:
 def _common_name(labels: Sequence[str], variant: str) -> str:
     """Return the common start of labels, without ``seed``, ``run`` or separators at its end.
 
-    If there is a ``variant``, every label ends with its name in brackets, and so does the result.
+    If the labels are of variants, they all end with the name ``variant`` in brackets, and so does
+    the result.
     """
     ending = f" [{variant}]" if variant else ""
     plain = [entry_label.removesuffix(ending) for entry_label in labels]
@@ -408,9 +415,9 @@ def _common_name(labels: Sequence[str], variant: str) -> str:
 
 
 def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
-    """Yield the groups of entries; a group of runs is split by folder if a seed occurs twice.
+    """Yield the groups of entries, with some groups of runs split by folder.
 
-    Runs that all have the same label stay together.
+    A group of runs is split if a seed occurs twice in it and the runs have different labels.
     """
     for members in groups:
         seeds = {member.seed for member in members}
@@ -423,9 +430,9 @@ def _apart_by_folder(groups: Iterable[list[Entry]]) -> Iterator[list[Entry]]:
 
 
 def _mean(name: str, members: Sequence[Entry]) -> Entry:
-    """Return the mean of the members over each measure that all of them have.
+    """Return the mean of the members, in each measure that all of them have.
 
-    It keeps the settings and the data that are the same in all members.
+    The mean has the settings and the data that are the same in all members.
     """
     first, *others = members
     scores: dict[str, Any] = {}
@@ -469,13 +476,15 @@ def join(
     recomputed over the tasks that every entry with tasks has, and a warning names these tasks. If
     they are fewer than two, there is no average.
 
-    The columns are ``measures``. If none are named and the reference is a published row, the
-    columns are those of its measures that another entry has or lists without a score. Otherwise
-    they are all measures except times, the dev accuracies of single transfer tasks and the average
-    of the STS dev sets.
+    The columns are ``measures``. If none are named, they are
 
-    The Pareto front is over ``pareto_measures``. If none are named, it is over the averages and the
-    geometry among the columns, if these are two or more.
+    - with a published row as the reference: those of its measures that another entry has, or lists
+      without a score
+    - otherwise: all measures except times, the dev accuracies of single transfer tasks, and the
+      average of the STS dev sets.
+
+    The Pareto front is over ``pareto_measures``. If none are named, it is over the columns of
+    averages and geometry, if there are two or more of these.
     """
     # Entries with new averages are new objects, so the reference has to be replaced as well.
     levelled, warnings = _level_averages(entries)
@@ -536,7 +545,7 @@ def without_members(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> dict[str, str]:
-    """Return a remark for each setting that differs between entries and affects the measures.
+    """Return a remark by setting, for each one that differs between entries and affects a measure.
 
     The model may differ, since it is what is compared.
     """
@@ -563,9 +572,9 @@ def setting_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> dic
 def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[str]:
     """Return a remark for each group of measures that entries have scored on different data."""
     systems = without_members(entries)
-    # For each measure, a summary says which systems used data that the toolkit knows and which used
-    # other data. Measures with the same summary share one remark: it repeats the summary, and names
-    # the other data of the first of these measures.
+    # The summary of a measure says which systems used known data, by name, and which used other
+    # data. Measures with the same summary share one remark, which also describes the other data
+    # (those of the first of these measures).
     remark_by_summary: dict[str, str] = {}
     measures_by_summary: dict[str, list[str]] = {}
     for name in measures:
@@ -582,13 +591,13 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
             continue
 
         parts = []
-        named_parts = []
+        described_parts = []
         for data, labels in systems_on.items():
             part = f"on {data if data.are_known else 'other data'} in {', '.join(labels)}"
             parts.append(part)
-            named_parts.append(part if data.are_known else f"{part} ({data})")
+            described_parts.append(part if data.are_known else f"{part} ({data})")
         summary = ", ".join(parts)
-        remark_by_summary.setdefault(summary, ", ".join(named_parts))
+        remark_by_summary.setdefault(summary, ", ".join(described_parts))
         measures_by_summary.setdefault(summary, []).append(name)
     return [
         f"NOT COMPARABLE: {', '.join(map(label, names))}: scored {remark_by_summary[summary]}"
@@ -597,9 +606,9 @@ def data_mismatches(entries: Sequence[Entry], measures: Sequence[str]) -> list[s
 
 
 def _scored_on(systems: Iterable[Entry], measure: str) -> Iterator[tuple[ScoredData, str]]:
-    """Yield the data and the label of each system for which the data of a measure are known.
+    """Yield the data of a measure and the label of the system, for systems with known data.
 
-    All published rows have one label in common.
+    All published rows have the same label.
     """
     for entry in systems:
         data = entry.data.get(measure)
@@ -612,8 +621,8 @@ def front_labels(entries: Sequence[Entry], measures: Sequence[str]) -> frozenset
     """Return the labels of the entries on the Pareto front.
 
     An entry is on the front if no other entry is at least as good in all measures and better in
-    one. Only entries with all of the measures take part, and means in place of their members.
-    Alignment, uniformity and seconds are better when lower.
+    one. Entries that lack a measure take no part, and a mean stands for its members. Alignment,
+    uniformity and seconds are better when lower.
     """
     judged = _systems_with_all(entries, measures)
     points = np.empty((len(judged), len(measures)))
@@ -642,9 +651,9 @@ def is_pareto_optimal(points: Floats) -> Booleans:
 
 
 def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    """Return each average that some entry has, with the tasks that it is the mean of.
+    """Return the tasks that each average is the mean of, for averages that some entry has.
 
-    An average is left out if no entry with that average has scores of its tasks.
+    An average is left out if no entry has both the average and scores of its tasks.
     """
     tasks_of = {}
     for average, tasks in AVERAGES.items():
@@ -657,9 +666,9 @@ def averaged_tasks(entries: Sequence[Entry]) -> dict[str, list[str]]:
 
 
 def _averaged_task_sets(entries: Sequence[Entry], average: str) -> set[frozenset[str]]:
-    """For the entries with an average, return the distinct sets of the average's tasks they have.
+    """Return the sets of tasks that an average is over in the entries, each distinct set once.
 
-    An entry that has the average alone gives an empty set.
+    An entry that has the average alone, without scores of its tasks, gives an empty set.
     """
     averaged = [entry for entry in entries if average in entry.scores]
     return {frozenset(AVERAGES[average]).intersection(entry.scores) for entry in averaged}
@@ -675,11 +684,11 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
         nonempty = task_sets - {frozenset()}
         common = all_tasks.intersection(*nonempty)
 
-        # Averages stay if all are over the same tasks. An average without tasks is taken to be over
-        # all tasks, so it can only be compared with averages over all of them.
+        # Averages stay if all are over the same tasks. An entry that has the average alone is taken
+        # to have it over all tasks, so the others must have all tasks, too.
         are_equal = nonempty <= {common}
-        lacks_tasks = frozenset() in task_sets  # some entry has the average alone
-        if are_equal and (common == all_tasks or not lacks_tasks):
+        some_lack_tasks = frozenset() in task_sets
+        if are_equal and (common == all_tasks or not some_lack_tasks):
             continue
         common_tasks = [task for task in tasks if task in common]
         levelled = _with_averages(levelled, average, common_tasks)
@@ -691,10 +700,7 @@ def _level_averages(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 
 def _with_averages(entries: Sequence[Entry], average: str, tasks: Sequence[str]) -> list[Entry]:
-    """Return the entries with averages over ``tasks``.
-
-    The entries that are means also get the deviation over their members.
-    """
+    """Return the entries with averages over ``tasks``, and means with new deviations as well."""
     by_label = {entry.label: _with_average(entry, average, tasks) for entry in entries}
     averaged_entries = []
     for entry in entries:
@@ -733,21 +739,22 @@ def _require_common(
     measures = measures_of(compared)
     if not measures.isdisjoint(columns):
         return
-    others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
-    if not compared:
-        others_have = "there is one entry only"
+    others_have = "there is one entry only"
+    if compared:
+        others_have = "; ".join(f"{entry.label} has {_measure_names(entry)}" for entry in compared)
     all_unscored = any(entry.unscored for entry in compared) and not any(map(is_score, measures))
     why_unscored = "`simcse eval sts --model MODEL` names each task without a score, and says why"
     if reference is not None:
         hint = "compare scores of one split: `simcse eval sts --split dev` or `--split test`"
         found = "nothing to compare"
-        alone = [label(name) for name in columns if name in reference.scores]
+        # Others have none of the columns. But there may be other measures that both sides have.
+        columns_of_reference = [label(name) for name in columns if name in reference.scores]
         common = in_order((measures & reference.scores.keys()).difference(TIMES))
         if all_unscored:
             hint = why_unscored
         elif common:
-            if alone:
-                found = f"only {reference.label} has {', '.join(alone)}"
+            if columns_of_reference:
+                found = f"only {reference.label} has {', '.join(columns_of_reference)}"
             names = quote(",".join(map(label, common)))
             hint = f"choose among what others have as well: --measures {names}"
         raise ConfigError(

@@ -1,9 +1,9 @@
 """The published tables that runs are compared with, as shipped in ``resources/published``.
 
-One file holds one table: its source, the settings it was measured under, its rows, the cells that
-were misread in the extraction of the document (already set right in ``rows``), and the rows whose
-printed average is not the mean of their cells. ``docs/compare.md`` describes the format; users may
-write their own tables in it.
+One file holds one table: its source, the settings under which it was measured, and its rows. It
+also lists the cells that were misread when the document was extracted (``rows`` has them right),
+and the rows whose printed average is not the mean of their cells. ``docs/compare.md`` describes the
+format; users may write their own tables in it.
 """
 
 import re
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class MisreadCell:
-    """A cell that was misread in the extraction of a document; the table holds ``published``."""
+    """A cell that was misread as ``extracted``; the rows of the table hold ``published``."""
 
     row: str
     column: str
@@ -95,10 +95,9 @@ class PublishedSystem:
 class PublishedTable:
     """One published table.
 
-    ``systems`` says what counts as one system, with which a run is compared: a row, a column, or a
-    single cell (if the columns are conditions of one measure). ``measures`` holds the measure of
-    each column, if they are known. ``unit`` is ``points`` if numbers are printed x100, otherwise
-    ``plain``.
+    ``systems`` says what a run is compared with: a row, a column, or a single cell (if the columns
+    are conditions of one measure). ``measures`` holds the measure of each column; it is empty if
+    these are unknown. ``unit`` is ``points`` if scores are printed x100, otherwise ``plain``.
     """
 
     id: str
@@ -277,8 +276,8 @@ def _build(content: Any, place: str) -> PublishedTable:
         {**content, "source": source}, PublishedTable, place, hint=_FORMAT_HINT
     )
 
-    # Each column has a value and a measure. Measures may be missing: then the columns stand in for
-    # them, so that their number is right.
+    # There must be as many values and measures as columns. Where measures are missing, the columns
+    # stand in for them, so that the number is right.
     counted: list[tuple[str, str, Sequence[Any]]] = []
     if table.systems != "columns":
         counted.append(("the table", "measures", table.measures or table.columns))
@@ -295,9 +294,9 @@ def _build(content: Any, place: str) -> PublishedTable:
 
 
 def _plain(text: str) -> str:
-    """Return a text in lower case with only letters, numbers and the signs that tell rows apart.
+    """Return a text in lower case, with only letters, digits and the signs that tell rows apart.
 
-    A full stop is kept only before a digit.
+    These signs are % = + and a full stop before a digit.
     """
     return re.sub(r"[^a-z0-9.%=+]|\.(?!\d)", "", text.lower())
 

@@ -1,4 +1,7 @@
-"""Paired tests of systems with saved examples: each against the first, on the tasks they share."""
+"""Paired tests of systems with saved examples.
+
+Each system is tested against the first one, on the tasks that both have.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,8 +40,8 @@ class TaskTest:
     """The test of a candidate against the baseline on one task, or on the mean over tasks.
 
     ``p_corrected`` is corrected for the number of tests in both suites, ``p_mcnemar_corrected`` for
-    the number of McNemar's tests. There is a ``discordance``, and so a test of McNemar, only for a
-    transfer task with one seed on each side.
+    the number of McNemar's tests. McNemar's test needs a ``discordance``, which only a transfer
+    task has, and only with one seed on each side.
     """
 
     suite: TestedSuite
@@ -168,8 +171,9 @@ def _tests_of(
 ) -> list[TaskTest]:
     """Return the tests of a candidate on the columns of the comparison: tasks and their averages.
 
-    An average is tested over the tasks of its column, or not at all. Warn of each score that both
-    systems have and that cannot be tested. There is no test if their scores are of unlike settings.
+    An average is tested over all tasks of its column, or not at all. Warn of each score that both
+    systems have, but that cannot be tested. If the scores are of unlike settings, nothing is
+    tested.
     """
     if suite.name == "sts" and (
         unlike := _unlike_scoring(candidate, baseline, comparison.measures)
@@ -181,9 +185,10 @@ def _tests_of(
         return []
     ordered, has_same_seeds = candidate.in_order_of(baseline)
     candidate_examples = suite.examples_of_seeds(ordered)
+
+    # Tests are wanted on the columns, and on the tasks of averages that are columns.
     saved = set(chain(*candidate_examples, *baseline_examples))
-    averages = _tested_averages(candidate, baseline, comparison)
-    averages = {name: tasks for name, tasks in averages.items() if not saved.isdisjoint(tasks)}
+    averages = _averages_to_test(candidate, baseline, comparison, saved)
     wanted = {*comparison.measures, *chain.from_iterable(averages.values())}
     if saved.isdisjoint(wanted):
         return []
@@ -195,10 +200,12 @@ def _tests_of(
             "not tested"
         )
         return []
+
+    # Leave out what cannot be tested, and warn of it.
     scored = _common_scores(candidate, baseline) & saved.union(*averages.values())
     for name in in_order((scored & wanted) - shared.keys()):
-        of_both = {candidate.label: candidate_examples, baseline.label: baseline_examples}
-        progress.warn(f"{label(name)} {_why_not_shared(name, of_both)}: not tested")
+        by_system = {candidate.label: candidate_examples, baseline.label: baseline_examples}
+        progress.warn(f"{label(name)} {_why_not_shared(name, by_system)}: not tested")
     baseline_entry, _ = baseline.members[0]
     if suite.name == "sts":
         # A task that was used to choose a model cannot test it; `chosen_notes` names such tasks.
@@ -209,20 +216,21 @@ def _tests_of(
             progress.warn(
                 f"{label(name)} has no score in {candidate.label} or {baseline.label}: not tested"
             )
-    for average, averaged in averages.items():
-        untested = [label(name) for name in averaged if name not in shared]
+    for average, tasks in averages.items():
+        untested = [label(name) for name in tasks if name not in shared]
         if untested:
             progress.warn(
                 f"{label(average)} of {candidate.label} is over {', '.join(untested)} as well: "
                 "not tested"
             )
 
+    # Test single tasks and averages. A task is shown only if it is a column.
     tests: dict[str, PairedTest] = {}
-    for average, tasks in _by_average(shared, averages).items():
-        found, test_of_mean = suite.test(tasks, baseline_entry, has_same_seeds)
+    for group, examples_by_task in _by_average(shared, averages).items():
+        found, test_of_mean = suite.test(examples_by_task, baseline_entry, has_same_seeds)
         tests |= {name: test for name, test in found.items() if name in comparison.measures}
-        if len(tasks) > 1 and test_of_mean is not None:
-            tests[average] = test_of_mean
+        if len(examples_by_task) > 1 and test_of_mean is not None:
+            tests[group] = test_of_mean
     task_tests = []
     for name, test in tests.items():
         sample = shared.get(name)
@@ -233,28 +241,38 @@ def _tests_of(
     return task_tests
 
 
-def _why_not_shared(name: str, examples_of: Mapping[str, Seeds]) -> str:
-    """Say why two systems, by their labels, share no examples of a task that both have scored."""
+def _why_not_shared(name: str, by_system: Mapping[str, Seeds]) -> str:
+    """Say why two systems share no examples of a task that both have scored.
+
+    ``by_system`` holds the examples of each system by its label.
+    """
     lacking = []
-    for system, seeds in examples_of.items():
+    for system, seeds in by_system.items():
         if any(name not in seed for seed in seeds):
             lacking.append(system)
     if lacking:
         return f"has no saved scores in {' and '.join(lacking)}"
-    return f"has other examples in {' than in '.join(examples_of)}"
+    return f"has other examples in {' than in '.join(by_system)}"
 
 
-def _tested_averages(
-    candidate: System, baseline: System, comparison: Comparison
+def _averages_to_test(
+    candidate: System, baseline: System, comparison: Comparison, saved: set[str]
 ) -> dict[str, list[str]]:
-    """Return the tasks of each average that has a column and that both systems have."""
+    """Return the tasks of each average to test.
+
+    Such an average has a column, a score in both systems, two tasks or more, and a task among
+    ``saved``, the tasks with saved examples.
+    """
     available = _common_scores(candidate, baseline).intersection(comparison.measures)
-    averages = averaged_tasks(comparison.entries).items()
-    return {name: tasks for name, tasks in averages if name in available and len(tasks) > 1}
+    averages = {}
+    for name, tasks in averaged_tasks(comparison.entries).items():
+        if name in available and len(tasks) > 1 and not saved.isdisjoint(tasks):
+            averages[name] = tasks
+    return averages
 
 
 def _common_scores(candidate: System, baseline: System) -> set[str]:
-    """Return the measures of which all seeds of both systems have a score."""
+    """Return the measures in which all seeds of both systems have a score."""
     return set.intersection(
         *(set(entry.scores) for entry, _ in (*candidate.members, *baseline.members))
     )
@@ -263,11 +281,11 @@ def _common_scores(candidate: System, baseline: System) -> set[str]:
 def _by_average(
     shared: Mapping[str, Any], averages: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tasks in groups, each under the name of the average over its tasks.
+    """Return the shared tasks in groups: the tasks of each average, under its name.
 
-    A task outside of all averages, such as a file of the user, is a group by itself, under its own
-    name; so is a task of an average that lacks another of its tasks. Averages come last, and the
-    test sets after other splits.
+    If a task of an average is not shared, the average is left out. Each task of no average, such as
+    a file of the user, is a group by itself, under its own name. Averages come last, the average
+    over the test sets after those of other splits.
     """
     whole = {name: tasks for name, tasks in averages.items() if shared.keys() >= set(tasks)}
     averaged = set(chain.from_iterable(whole.values()))
@@ -284,7 +302,7 @@ def _scoring(entry: Entry) -> tuple[Metric, Aggregation]:
 
 
 def _unlike_scoring(candidate: System, baseline: System, measures: Sequence[str]) -> list[str]:
-    """Return the settings of two systems that give their STS scores another meaning."""
+    """Return which of metric and aggregation differ, so that STS scores cannot be compared."""
     entries = [entry for entry, _ in (*candidate.members, *baseline.members)]
     mismatches = setting_mismatches(entries, measures)
     return [key for key in ("metric", "aggregation") if key in mismatches]
@@ -295,8 +313,8 @@ def _tasks_without_score(
 ) -> list[str]:
     """Return the STS tasks whose score is undefined for some seed.
 
-    A score is undefined if all cosines are equal, for example. The scores are those that the
-    baseline's settings ask for.
+    For example, it is undefined if all cosines are equal. The metric and the aggregation are those
+    of the baseline.
     """
     tasks = []
     for task, samples in shared.items():
@@ -325,7 +343,7 @@ def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., boo
 
 
 def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[PairedSample]]:
-    """Return the pairs that both systems have scored, a sample for each subset of each task."""
+    """Return the pairs that both systems have scored: for each task, a sample of each subset."""
     shared: dict[str, list[PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []
@@ -337,18 +355,20 @@ def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[PairedSamp
 
 
 def _shared_classes(candidate: Seeds, baseline: Seeds) -> dict[str, Any]:
-    """Return the discordance of each task that both systems have: how often only one is right.
+    """Return what to test on each task that both systems have.
 
-    If a system has several seeds, the value is instead a pair of arrays ``(seeds, n)``, one for the
-    candidate and one for the baseline. They tell which examples each seed gets right.
+    With one seed on each side, it is the discordance: how often only one system is right.
+    Otherwise, it is a pair of arrays ``(seeds, n)``, of the candidate and of the baseline, which
+    tell which examples each seed gets right.
     """
     shared: dict[str, Any] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_examples):
         candidate_hits = np.stack([seed[task].correct for seed in candidate])
         baseline_hits = np.stack([seed[task].correct for seed in baseline])
-        shared[task] = (candidate_hits, baseline_hits)
         if len(candidate_hits) == len(baseline_hits) == 1:
             shared[task] = bootstrap.discordance(candidate_hits[0], baseline_hits[0])
+        else:
+            shared[task] = (candidate_hits, baseline_hits)
     return shared
 
 
@@ -371,9 +391,10 @@ def _corrected(tests: Sequence[TaskTest], correction: Correction) -> list[TaskTe
 
 
 def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
-    """Return a sentence for each candidate and suite, on its last test of an average.
+    """Return a sentence on each candidate and suite, or several if no average was tested.
 
-    Without such a test, there is a sentence for each task.
+    The sentence is on the last average: that over the test sets, if it was tested. If no average
+    was, there is a sentence on each task.
     """
     by_system: dict[tuple[str, str], list[TaskTest]] = {}
     for test in tests:
@@ -393,7 +414,10 @@ def verdicts(tests: Sequence[TaskTest], correction: Correction) -> list[str]:
 
 
 def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
-    """Return a note on what the intervals of the verdicts are over; none without tests."""
+    """Return a note that the intervals of the verdicts are over examples, and perhaps over seeds.
+
+    Without tests there is no note.
+    """
     if not tests:
         return []
     units = " or ".join(dict.fromkeys(EXAMPLES[test.suite] for test in tests))
@@ -404,7 +428,7 @@ def interval_notes(tests: Sequence[TaskTest]) -> list[str]:
 
 
 def chosen_notes(comparison: Comparison) -> list[str]:
-    """Return a note for each system whose model was chosen on tasks, which are thus not tested."""
+    """Return a note for each system with tasks that chose its model, and so are not tested."""
     # A single system is not tested at all.
     systems = comparison.systems("pair_scores")
     if len(systems) < 2:
@@ -445,8 +469,8 @@ def tests_tables(
             "and it is corrected"
         )
 
-    # The table of accuracies has McNemar's exact test as well. ``kind=None`` is the default; mypy
-    # would take ``headings`` for the kind without it.
+    # The table of accuracies has McNemar's exact test as well. ``kind=None`` is the default, but
+    # without it mypy would take ``headings`` for the kind.
     tables = []
     if sts:
         title = f"Paired tests against {sts[0].baseline}"

@@ -26,9 +26,9 @@ _NUMPY_TYPES = {
 class BufferPool:
     """Lend memory to tensors, and take it back when no tensor or view refers to it any more.
 
-    Threads may share a pool, since they meet only in the operations of a deque, which are atomic.
-    Buffer sizes are powers of two, so that a slightly larger batch fits the same buffers. What a
-    tensor leaves unused costs little, since pages that are never written to take no memory.
+    Threads may share a pool: they meet only in operations of a deque, which are atomic. The size of
+    a buffer is a power of two, so that a slightly larger batch fits the same buffers. The unused
+    rest of a buffer costs little, since pages that are never written to take no memory.
     """
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from simcse_cli.settings.config import DEVICE_FORM
 def resolve_device(device: str = Device.AUTO) -> torch.device:
     """Return the device to compute on; ``auto`` takes CUDA, then MPS, then the CPU.
 
-    ``cuda:N`` is GPU number N. Without a number, each process takes the GPU of its ``LOCAL_RANK``,
-    a variable that launchers set.
+    ``cuda:N`` is GPU number N. Without a number, ``LOCAL_RANK``, a variable that launchers set,
+    says which GPU a process takes.
     """
     # Check the form of the name first, since ``Device`` raises a plain ValueError.
     asked = str(device)
@@ -25,7 +25,7 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
         raise UsageError(f"{asked!r}; need {needed}", option="--device")
     device = Device(name)
 
-    # This machine must have a device of the kind.
+    # The machine must have such a device.
     available = {
         Device.CUDA: torch.cuda.is_available(),
         Device.MPS: torch.backends.mps.is_available(),
@@ -38,7 +38,7 @@ def resolve_device(device: str = Device.AUTO) -> torch.device:
             f"--device {asked}: not available on this machine", hint="use --device cpu, or auto"
         )
 
-    # A number must be that of an existing GPU, and several processes cannot share that GPU.
+    # The GPU of a given number must exist. Several processes cannot share it.
     if number:
         n_gpus = torch.cuda.device_count()
         if int(number) >= n_gpus:

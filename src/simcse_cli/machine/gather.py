@@ -2,9 +2,9 @@
 
 Each process computes its share of one global loss, and the training loop averages the gradients of
 the parameters over the processes (DDP). Backward passes here *sum* the gradients that all processes
-contribute to a tensor. The averaged gradient is therefore the true gradient of the mean of the
-processes' losses. If every process computes the full loss on gathered rows, this is exactly the
-gradient of one process with the global batch.
+contribute to a tensor. So the averaged gradient is the true gradient of the mean loss over
+processes. If every process computes the full loss on gathered rows, one process with the global
+batch has exactly this gradient.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from simcse_cli.machine.precision import wide
 
 
 def n_processes() -> int:
+    """Return how many processes the group has; 1 if there is no group."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return 1
@@ -61,13 +62,13 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _sum_own_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of the parts that all processes hold for this process.
+    """Return the sum, over all processes, of their parts for this process.
 
-    Each process calls this with its own ``parts``, of which part i is for process i.
+    All processes call this. In the ``parts`` of each, part i is for process i.
     """
     if _scatters(parts[0].device):
         # Reduce-scatter needs parts of one size, so zero rows are added at the end of each. ``pad``
-        # takes a pair of sizes per dimension, the last dimension first, so the rows come last.
+        # takes a pair of sizes for each dimension in reverse order, so that of the rows comes last.
         most = max(map(len, parts))
         padded = []
         for part in parts:
@@ -100,11 +101,10 @@ def sum_over_processes(tensor: Tensor) -> Tensor:
 
 
 def share_of_mean(total: Tensor, count: float | Tensor) -> Tensor:
-    """Return this process's share of a mean: ``n_processes * total / sum of counts``.
+    """Return this process's share of a global mean: ``n_processes * total / sum of counts``.
 
-    ``total`` is the sum of this process's ``count`` values. The mean of the shares over processes
-    is the global mean, even if local batches differ in size. If no process has a value, the share
-    is 0.
+    ``total`` is the sum of the ``count`` values of this process. The global mean is the mean of the
+    shares, even if the processes have different counts. If no process has a value, the share is 0.
     """
     if isinstance(count, Tensor):
         local_count = count.to(total.dtype)
@@ -133,8 +133,7 @@ def gather_views(
 ) -> list[Tensor]:
     """Return each view ``(B, D)`` with the rows of all processes, ``(N, D)``, in one exchange.
 
-    ``counts`` has the number of rows of each process; if it is empty, the processes tell each other
-    their counts. With ``original_scaling``, the rows of other processes are constants.
+    The other parameters are those of ``gather_with_grad``.
     """
     if n_processes() == 1:
         return list(views)
@@ -148,10 +147,10 @@ def gather_with_grad(
     """Return the rows ``(B, ...)`` of all processes as ``(N, ...)`` in rank order, with gradients.
 
     ``counts`` has the number of rows of each process, which may differ; if it is empty, the
-    processes tell each other their counts. ``original_scaling`` reproduces the original SimCSE
-    code, where the rows of other processes are constants. DDP's average then gives 1 / n_processes
-    of the true gradient of the global loss; DeCLUTR's authors multiply their loss by n_processes to
-    make up for it.
+    processes tell each other their counts. With ``original_scaling``, the rows of other processes
+    are constants, as in the original SimCSE code. DDP's average is then 1 / n_processes of the true
+    gradient of the global loss. DeCLUTR's authors make up for it: they multiply their loss by
+    n_processes.
     """
     if n_processes() == 1:
         return rows

@@ -52,7 +52,10 @@ def resolve_precision(precision: Precision | str, device: torch.device) -> Preci
 
 
 def set_float32_products(precision: Precision, device: torch.device) -> None:
-    """Let float32 products and convolutions on a GPU round to TF32 if the precision is tf32."""
+    """Let a GPU round float32 products and convolutions to TF32 if the precision is tf32, else not.
+
+    On other devices nothing changes.
+    """
     if device.type == "cuda":
         is_rounded = precision is Precision.TF32
         torch.set_float32_matmul_precision("high" if is_rounded else "highest")
@@ -72,5 +75,5 @@ def training_modes(device: torch.device) -> Iterator[None]:
 
 
 def wide(values: Tensor) -> Tensor:
-    """Return values in float32, or in their own type if that is float64."""
+    """Return values in float32; float64 stays as it is."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

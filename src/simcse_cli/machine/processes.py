@@ -1,4 +1,4 @@
-"""Groups of processes, numbered as by ``torchrun`` and ``accelerate launch``."""
+"""Groups of processes, with numbers as ``torchrun`` and ``accelerate launch`` give them."""
 
 import atexit
 import os
@@ -27,8 +27,7 @@ START_TIMEOUT = "SIMCSE_START_TIMEOUT"
 LONGEST_WAIT = timedelta(days=30)
 """How long to wait for another process, which may be scoring a model or assembling an output.
 
-The limit can be this long because a dead process is noticed at once, by its closed connections or
-by its launcher.
+A dead process is noticed earlier, by its closed connections or by its launcher.
 """
 LONGEST_DELAY_S = 60.0
 """How long to wait until another machine sees a new file; NFS takes up to 30 seconds."""
@@ -49,6 +48,7 @@ def process_rank() -> int:
 
 
 def process_count() -> int:
+    """Return how many processes were started together, whether or not they form a group yet."""
     return max(1, _number_in("WORLD_SIZE", 1))
 
 
@@ -90,7 +90,7 @@ def in_contact() -> Iterator[None]:
         if process_count() == 1 or not is_lost:
             raise
         what = "another process of the group has ended"
-        # "Connection reset by peer" and the like say no more than this, so they are left out.
+        # A message such as "Connection reset by peer" says no more, so it is left out.
         if " by peer" not in message:
             what += f" ({reason_of(error)})"
         raise ContactError(
@@ -99,9 +99,9 @@ def in_contact() -> Iterator[None]:
 
 
 def join_group() -> None:
-    """Form a group with the processes that were started together, unless it exists already.
+    """Form a group with the processes that were started together, if it does not exist already.
 
-    At exit the process leaves the group, whose threads would otherwise abort the process.
+    The process leaves the group at exit, since the threads of the group would abort it.
     """
     if process_count() == 1 or distributed.is_initialized():
         return
@@ -127,7 +127,7 @@ def join_group() -> None:
     hint = "it is the most seconds to wait for the other processes"
     limit_s = _number_in(START_TIMEOUT, 1800, hint=hint)
     try:
-        store, rank, n_processes = next(rendezvous("env://", timeout=timedelta(seconds=limit_s)))
+        store, *_ = next(rendezvous("env://", timeout=timedelta(seconds=limit_s)))
         distributed.init_process_group(
             backend,
             store=store,
@@ -146,9 +146,9 @@ def join_group() -> None:
 
 
 def require_own_gpus(device: torch.device) -> None:
-    """Raise ConfigError unless each of several processes on this machine can have its own GPU.
+    """Raise ConfigError if several processes would share a GPU, or do not know which one to take.
 
-    Otherwise NCCL, by which they exchange tensors, would fail with a message about a lost process.
+    NCCL, by which they exchange tensors, would fail with a message about a lost process.
     """
     if device.type != "cuda" or process_count() == 1:
         return
@@ -158,7 +158,7 @@ def require_own_gpus(device: torch.device) -> None:
             "is not set",
             hint=_HOW_TO_START,
         )
-    # Without LOCAL_WORLD_SIZE, this process counts those with a smaller LOCAL_RANK and itself.
+    # Without LOCAL_WORLD_SIZE, only the processes up to this LOCAL_RANK are known.
     n_here = max(_number_in("LOCAL_WORLD_SIZE", 1), _number_in("LOCAL_RANK", 0) + 1)
     n_gpus = torch.cuda.device_count()
     if n_here > n_gpus:
@@ -175,7 +175,10 @@ def _leave_group() -> None:
 
 
 def tell_if_alone(progress: Progress) -> None:
-    """Tell the user if ``accelerate launch`` started only one process, as it does without GPUs."""
+    """Tell the user if ``accelerate launch`` has started one process only.
+
+    It does so on a machine without GPUs.
+    """
     if process_count() > 1 or torch.cuda.is_available():
         return
     # accelerate always sets the precision, and the port only to start several processes.
@@ -239,7 +242,7 @@ def _name_of_process() -> str:
 
 
 def average_gradients(parameters: Iterable[nn.Parameter], n_processes: int) -> None:
-    """Average gradients over processes as DDP does: in order, several of them in one exchange."""
+    """Average gradients over processes as DDP does: in order, and many in one exchange."""
     if n_processes == 1:
         return
     # A bucket is exchanged when the next gradient does not fit into it or has another dtype.

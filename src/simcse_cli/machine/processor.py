@@ -30,8 +30,8 @@ class CpuConstants(NamedTuple):
             another layout beforehand.
         product: what multiplies other float32 matrices, in compiled training and in searches.
         fused_from: the length in tokens from which PyTorch's fused attention replaces two batched
-            products. Where fused attention is never faster, this is 1,024: such long texts still
-            use it, since its memory does not grow with the square of the length.
+            products. Where it is never faster, this is 1,024: longer texts use it all the same,
+            since its memory does not grow with the square of the length.
         batch_tokens: the tokens of a batch in inference, by the dtype of the products.
     """
 
@@ -57,14 +57,13 @@ CPU_CONSTANTS = {  # bf16, inference_product, product, fused_from, batch_tokens
 def cpu_kind() -> str:
     """Return the key of ``CPU_CONSTANTS`` for the enabled instructions of this processor.
 
-    Processors of AMD and Intel with the same instructions may need different constants.
+    Processors of AMD and Intel with the same instructions may need different constants:
 
-    Processors of Intel never get the key ``avx512_bf16``: on them, AVX-512 bfloat16 instructions do
-    half of the work of float32 instructions in the same time. These processors have AMX as well,
-    and so the key ``amx``, except in a virtual machine that hides AMX.
-
-    Processors of AMD never get the key ``avx2_intel``: on them, OpenBLAS (of NumPy) multiplies
-    float32 faster than MKL (of ``F.linear``) does and, with AVX2 alone, faster than oneDNN.
+    - Intel never gets the key ``avx512_bf16``. There, AVX-512 does half as much work in bfloat16 as
+      in float32 in the same time. Processors with both also have AMX, and so get the key ``amx``,
+      except in a virtual machine that hides AMX.
+    - AMD never gets the key ``avx2_intel``. There, OpenBLAS (of NumPy) multiplies float32 faster
+      than MKL (of ``F.linear``), and with AVX2 alone also faster than oneDNN.
     """
     if not (is_x86() and torch.backends.mkldnn.is_available()):  # type: ignore[no-untyped-call]
         return "other"

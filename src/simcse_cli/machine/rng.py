@@ -16,9 +16,9 @@ def has_rng_state(device: torch.device) -> bool:
 
 @dataclass(frozen=True)
 class RngState:
-    """The state of the random generators of the CPU and one GPU.
+    """The state of PyTorch's random generators for the CPU and perhaps one GPU.
 
-    After it is restored, the same dropout masks are drawn again.
+    Once it is restored, the same dropout masks are drawn again.
     """
 
     cpu: Tensor

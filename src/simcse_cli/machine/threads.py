@@ -25,16 +25,17 @@ def map_on_cores(
 ) -> Iterator[_Result]:
     """Yield ``function(item)`` for each item in order; compute up to ``at_once`` items at a time.
 
-    One thread for each item is faster than all threads for one item at a time: these would
-    synchronise after every product. The caller must divide the work into items in the same way for
-    any number of threads; then the results do not depend on that number, apart from rounding.
+    One thread for each item is faster than all threads for one item after the other, since these
+    synchronise after every product. A single item gets all threads. If the caller divides the work
+    into the same items for any number of threads, the results do not depend on this number, apart
+    from rounding.
 
-    The caller computes too. Worker threads are reused: new ones often start on the caller's core,
-    which costs up to 15 ms. After an exception, the remaining items are dropped. A single item gets
-    all threads.
+    The caller computes, too. Worker threads are reused: new ones often start on the caller's core,
+    which costs up to 15 ms. After an exception, the remaining items are dropped.
 
-    ``function`` must compute on the CPU, with PyTorch or NumPy, and set the modes of PyTorch that
-    it needs: a worker has those of a new thread (gradients, no inference mode), not the caller's.
+    ``function`` must compute on the CPU, with PyTorch or NumPy. It must set the modes of PyTorch
+    that it needs: a worker has the modes of a new thread (gradients, no inference mode), not those
+    of the caller.
     """
     n_threads = _SHARES.threads_of_caller()
     n_workers = max(1, min(n_threads, len(items), at_once, _MOST_WORKERS))
@@ -46,8 +47,8 @@ def map_on_cores(
             yield from map(function, items)
         return
 
-    # Otherwise the caller is one of the workers: ``results`` computes items while it waits. Idle
-    # threads of OpenMP would take cores from the workers, so they are ended first.
+    # Otherwise the caller is one of the workers: it computes items in ``results`` while it waits.
+    # First end idle threads of OpenMP, which would take cores from the workers.
     _pause_openmp()
     work = _Work(function, items)
     n_helpers = n_workers - 1
@@ -77,7 +78,7 @@ class _Work(Generic[_Item, _Result]):
         can_take = True
         while self._results:
             while can_take and not self._results[0].done():
-                # The helpers are new threads, which have these modes; the caller takes them too.
+                # The caller takes the modes that helpers have, as new threads.
                 with torch.inference_mode(False), torch.enable_grad():
                     can_take = self._take_one()
             yield self._results.popleft().result()
@@ -112,7 +113,7 @@ def _pause_openmp() -> None:
 
 
 def _forget_threads() -> None:
-    """Drop the pools and shares that a forked child has copied: their threads do not exist here."""
+    """Drop the pools and shares of the parent, whose threads do not exist in this forked child."""
     _IDLE.clear()
     _SHARES.reset()
 
@@ -124,9 +125,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield a pool of idle helpers; each of them, and the caller, has ``n_threads`` threads.
+    """Yield a pool of idle helpers; a nested call gets another pool.
 
-    A nested call gets another pool. At the end, the caller has ``n_threads_after`` threads again.
+    Within the block, the caller and each helper compute on ``n_threads`` threads; after it, the
+    caller has ``n_threads_after``.
     """
     idle = _IDLE.setdefault((n_helpers, n_threads), [])
     # No check beforehand: another thread may take the last idle pool in between.
@@ -143,7 +145,7 @@ def _helpers(n_helpers: int, n_threads: int, n_threads_after: int) -> Iterator[T
 
 
 def _new_helpers(n_helpers: int, n_threads: int) -> ThreadPoolExecutor:
-    """Start helpers that compute on ``n_threads`` each, and wait until all have started."""
+    """Start helpers that compute on ``n_threads`` each, and return when all have started."""
     have_started = Barrier(n_helpers + 1)
 
     def start() -> None:
@@ -182,7 +184,7 @@ class _Shares:
         """Return how many threads the caller may use: all, or its share within ``map_on_cores``."""
         with self._lock:
             is_inside = getattr(self._this_thread, "depth", 0) > 0
-            # PyTorch's count of a new thread may be the share that another thread's call has set.
+            # In a new thread, PyTorch's count may be the share that a call elsewhere has set.
             if self._lent and not is_inside:
                 return self._n_outside
             return torch.get_num_threads()
@@ -229,11 +231,11 @@ _SHARES = _Shares()
 
 @functools.cache
 def _openmp_pause() -> Callable[[int], int]:
-    """Return the function of OpenMP that ends its idle threads, or one without effect.
+    """Return the function of OpenMP that ends its idle threads.
 
-    After a product, OpenMP's threads spin for some milliseconds while they wait for the next one.
-    They would take cores from the workers here. Where the loaded OpenMP library lacks the function,
-    ``int`` takes its place, and the threads go on spinning.
+    After a product, OpenMP's threads spin for some milliseconds while they wait for the next
+    product, and would take cores from the workers. If the loaded OpenMP library lacks the function,
+    the result is ``int``, which has no effect.
     """
     loaded = ctypes.CDLL(None) if os.name == "posix" else None
     return getattr(loaded, "omp_pause_resource_all", int)

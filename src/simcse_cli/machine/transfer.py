@@ -17,7 +17,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 class HostCopy:
-    """A copy of a tensor on the CPU; a GPU goes on with other work while it makes the copy."""
+    """A copy of a tensor on the CPU; a CUDA GPU goes on with other work during the copy."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrival: Any = None

@@ -38,7 +38,7 @@ AVERAGES = {
     for average, tasks in ((AVERAGE, STS_TASKS), (TRANSFER_AVERAGE, TRANSFER_TASKS))
     for suffix in ("", *SPLIT_SUFFIXES)
 }
-"""The tasks of each average, test and other splits apart."""
+"""The tasks of each average; every split has averages of its own."""
 
 TIMES = ("seconds", "sentences_per_second")
 PLAIN_NUMBERS = ("alignment", "uniformity", *TIMES)
@@ -89,11 +89,12 @@ def label(measure: str) -> str:
 
 
 def columns(*keys: str, kind: ColumnKind | None = None, **headings: str) -> list[Column]:
-    """Return a column for each key, with the kind and heading that ``columns.tsv`` has for the key.
+    """Return a column for each key.
 
-    An unknown key becomes a text column headed by the key. If ``kind`` is given, all keys are
-    measures: every column has this kind, and the heading ``label(key)``. ``headings`` replace the
-    headings of single keys: ``columns("task", "score", score="MRR")``.
+    Without ``kind``, the column has the kind and heading of the key in ``columns.tsv``; an unknown
+    key gives a column of text, headed by the key. With ``kind``, the keys are measures: all columns
+    have this kind, and ``label`` gives their headings. ``headings`` replace the headings of single
+    keys: ``columns("task", "score", score="MRR")``.
     """
     table_columns = []
     for key in keys:
@@ -115,12 +116,15 @@ def in_order(measures: set[str]) -> list[str]:
 
 
 def listed(text: str | None) -> list[str]:
-    """Return the parts of a comma-separated list; none if the text is None or empty."""
+    """Return the parts of a comma-separated list, without empty ones; none for None."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def find_measure(name: str, available: Iterable[str]) -> str:
-    """Return the available measure with this name or heading, whatever the case and punctuation."""
+    """Return the available measure with this name or heading; case and punctuation do not matter.
+
+    Raise ConfigError if there is none.
+    """
     by_name = _by_name(available)
     measure = by_name.get(_squeeze(name))
     if measure is None:
@@ -130,7 +134,7 @@ def find_measure(name: str, available: Iterable[str]) -> str:
 
 
 def find_tasks(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Return the known tasks that a comma-separated list names, each once.
+    """Return the known tasks that a comma-separated list names, each once; ValueError for others.
 
     A task may be named by its heading; case and punctuation do not matter.
     """
@@ -157,7 +161,7 @@ def parse_tasks(text: str | None, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _by_name(measures: Iterable[str]) -> dict[str, str]:
-    """Map each squeezed name that a user may type, such as ``sst`` for ``SST2``, to its measure."""
+    """Return each measure by the names that a user may type, squeezed: ``sst`` gives ``SST2``."""
     by_name = {}
     for measure in measures:
         for name in (measure.replace("SST2", "SST"), label(measure), measure):

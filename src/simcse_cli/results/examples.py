@@ -8,8 +8,8 @@ words, then by label)::
      "left": "...", "right": "..."}
     {"task": "MRPC", "index": 0, "gold": 1, "predicted": 0, "left": "...", "right": "..."}
 
-``index`` counts the examples of a subset, or of a transfer task, from 0, so that two files of the
-same data can be compared example by example. Sentences may be absent; only pairs have ``right``.
+``index`` counts from 0 within a subset or a transfer task, so that two files of the same data can
+be compared example by example. Sentences may be absent; only pairs have ``right``.
 """
 
 import json
@@ -34,7 +34,7 @@ from simcse_cli.progress import SILENT, Progress
 class SubsetPairs:
     """The n pairs of one subset: gold scores ``(n,)``, cosines ``(n,)`` and perhaps sentences.
 
-    ``left`` and ``right`` are the sentences of each pair, or empty if they were not saved.
+    ``left`` and ``right`` hold one sentence of each pair; both are empty if none were saved.
     """
 
     gold: Floats
@@ -50,8 +50,8 @@ PairScores = dict[str, dict[str, SubsetPairs]]  # by task and subset
 class TaskPredictions:
     """The n test examples of one task: gold and predicted classes ``(n,)``, perhaps sentences.
 
-    ``left`` and ``right`` are empty if the sentences were not saved; ``right`` also if the examples
-    are no pairs.
+    ``left`` and ``right`` are empty if the sentences were not saved. If the examples are single
+    sentences, ``right`` is empty.
     """
 
     gold: Integers
@@ -87,9 +87,10 @@ def read_pair_scores(source: Path | str) -> PairScores:
 
 
 def saved_facts(key: str, path: Path, progress: Progress = SILENT) -> dict[str, str]:
-    """Return what a result records of its file of examples: the path under ``key``, and a digest.
+    """Report that a file of examples was written, and return what the result records of it.
 
-    Also report that the file was written. Standard output gets neither a digest nor a report.
+    This is the path under ``key``, and a digest. For standard output there is neither a report nor
+    a digest.
     """
     if str(path) == STDIO:
         return {key: str(path)}
@@ -146,12 +147,13 @@ def _same_items(a: SubsetPairs | TaskPredictions, b: SubsetPairs | TaskPredictio
     return a.left == b.left and a.right == b.right
 
 
+# The names of the group, its gold values, the outputs for it, and its left and right sentences.
 _Group = tuple[tuple[str, ...], np.ndarray, np.ndarray, Sequence[tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
 class _FileFormat:
-    """One kind of example file; its examples come in groups, which are subsets or tasks."""
+    """One kind of example file, with its examples in groups: subsets, or whole tasks."""
 
     group_keys: tuple[str, ...]  # JSON keys whose values name the group of an example
     output_key: str  # JSON key of what the model gave for an example
@@ -186,10 +188,10 @@ class _FileFormat:
                     stream.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
 
     def read(self, source: Path | str) -> Iterable[_Group]:
-        """Yield for each group its names, gold values and model outputs, and its sentences.
+        """Yield each group, with its examples in order of index.
 
-        Groups come in the order in which they first occur. The sentences are two tuples, for the
-        left and the right side; a tuple is empty if a line of the group lacks the sentence.
+        Groups come in the order in which they first occur. The sentences of a side are empty if a
+        line of the group lacks its sentence.
         """
         # The lines of a group may lie anywhere in the file, so all are read first.
         grouped: dict[tuple[str, ...], list[dict[str, Any]]] = {}

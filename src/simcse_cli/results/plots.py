@@ -1,9 +1,9 @@
 """Drawing: the look of figures, their files, labels without overlap, and plots of characters.
 
-Only this module imports Matplotlib, and only once something is drawn, since the import takes half a
-second. Matplotlib's global state is not changed, so no window opens. The colours are those of Okabe
-and Ito, which people with the common colour-vision deficiencies can tell apart; curves also differ
-in dashes or markers.
+Only this module imports Matplotlib, and only when something is drawn, since the import takes half a
+second. Matplotlib's global state is not changed, so no window opens. People with the common
+colour-vision deficiencies can tell the colours apart (they are those of Okabe and Ito), and curves
+also differ in dashes or markers.
 """
 
 import io
@@ -177,11 +177,11 @@ def at_least(low: float, high: float, span: float) -> tuple[float, float]:
 
 
 def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
-    """Widen the vertical axis to at least two standard errors on either side of the scores' middle.
+    """Widen the vertical axis, so that differences that are mere noise look small.
 
-    Differences that are mere noise then look small. ``scores`` are correlations x100 over
-    ``n_pairs`` pairs. The standard error of a correlation r over n pairs is
-    (1 - r^2) / sqrt(n - 1) (Fisher 1915).
+    The axis reaches at least two standard errors above and below the middle of the scores.
+    ``scores`` are correlations x100 over ``n_pairs`` pairs. The standard error of a correlation r
+    over n pairs is (1 - r^2) / sqrt(n - 1) (Fisher 1915).
     """
     low, high = axes.get_ylim()
     middle = (min(scores) + max(scores)) / 2
@@ -193,7 +193,7 @@ def show_noise(axes: Axes, scores: Sequence[float], n_pairs: int) -> None:
 def save_figure(
     figure: Figure, path: Path, *, force: bool = False, progress: Progress = SILENT
 ) -> None:
-    """Write a figure in the format of the file's ending; the same figure gives the same bytes."""
+    """Write a figure in the format that the ending names; the same figure gives the same bytes."""
     ending = path.suffix.lower().lstrip(".")
     if ending not in FORMATS:
         raise OutputError(f"{path}: a figure ends in .png, .svg or .pdf")
@@ -232,7 +232,7 @@ def _render(
     figure: Figure, target: Any, fmt: str, progress: Progress, *, transparent: bool = False
 ) -> None:
     """Save a figure to a file or a stream in the format ``fmt``; warn of letters without a font."""
-    # No date is written, so that the same figure gives the same bytes.
+    # Without a date, the same figure gives the same bytes.
     undated: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -266,7 +266,7 @@ def _render(
 
 _GAP = 8
 # The offsets (x, y) of a label from its point in units of ``_GAP``, the preferred ones first. The
-# sign of an offset decides the alignment of the text: the side of the text next to the point.
+# sign of an offset decides which side of the text is next to the point.
 _PLACES = (
     (1, 0),
     (-1, 0),
@@ -287,8 +287,8 @@ def place_labels(
 ) -> None:
     """Write each name beside its point, in the first free place of ``_PLACES``.
 
-    Points at the same place share a label. If a name finds no free place, the labels are numbers,
-    and a key under the axes has the names.
+    Points at the same place share a label. If a label finds no free place, all labels become
+    numbers, and a key under the axes has the names.
     """
     # The positions of points in pixels are only known after drawing.
     figure.draw_without_rendering()
@@ -321,7 +321,7 @@ def place_labels(
 
 
 def _settle_all(axes: Axes, labels: Sequence[Annotation]) -> bool:
-    """Move each label to its first free place, and return whether all of them had one."""
+    """Move each label to its first free place; tell whether every label found one."""
     from matplotlib.transforms import Bbox
 
     centres = [axes.transData.transform(label.xy) for label in labels]
@@ -338,10 +338,9 @@ def _settle_all(axes: Axes, labels: Sequence[Annotation]) -> bool:
 
 
 def _settle(label: Annotation, obstacles: Sequence[Bbox], frame: Bbox) -> bool:
-    """Move a label to its first place that is free, and return whether there is one.
+    """Move a label to the first free place, or else to the last place; tell whether it is free.
 
-    A place is free if it lies inside the frame and overlaps none of the obstacles. If no place is
-    free, the label stays at the last place.
+    A place is free if the label lies inside the frame there and overlaps none of the obstacles.
     """
     for x, y in _PLACES:
         label.set(
@@ -365,8 +364,8 @@ BARS = " ▁▂▃▄▅▆▇█"
 def bar_line(values: AnyFloats, width: int = 48, *, high: float | None = None) -> str:
     """Return a line with a bar for each value: a blank for 0, a full bar for ``high`` and above.
 
-    ``high`` is by default the value of the largest bar. More values than ``width`` are cut into
-    ``width`` stretches, and each bar shows the mean of a stretch. A blank stands for NaN.
+    ``high`` is by default the value of the largest bar. If there are more than ``width`` values,
+    they are cut into ``width`` stretches, and each bar shows the mean of one. NaN is a blank.
     """
     if len(values) == 0:
         return ""
@@ -385,7 +384,10 @@ def _finite_mean(values: AnyFloats) -> float:
 
 
 def bar_lines(series: Mapping[str, AnyFloats], *, high: float | None = None) -> str:
-    """Return a named line of bars for each series; by default, one ``high`` serves all of them."""
+    """Return a named line of bars for each series; ``high`` is the same for all of them.
+
+    By default it is the largest of all values.
+    """
     if high is None:
         highs = [float(np.nanmax(values)) for values in series.values() if len(values)]
         high = max(highs, default=1.0)
@@ -399,8 +401,8 @@ def bar_lines(series: Mapping[str, AnyFloats], *, high: float | None = None) -> 
 def geometry_scatter(series: Mapping[str, AnyFloats], *, width: int = 56, height: int = 14) -> str:
     """Return a scatter plot made of characters: uniformity to the right, and alignment upwards.
 
-    Each series is an array ``(N, 2)`` of these two numbers. A letter marks the points of a series,
-    and the legend names it; an asterisk marks a place where points of several series lie.
+    Each series is an array ``(N, 2)`` of uniformity and alignment. The points of a series are
+    marked by a letter, which the legend explains; an asterisk stands where several series meet.
     """
     points = np.concatenate(list(series.values()))
     low = points.min(axis=0)

@@ -94,9 +94,9 @@ class Report:
     def blocks(self, width: int) -> list[list[tuple[int, int]]]:
         """Cut the table into blocks, shown one below the other, of at most ``width`` characters.
 
-        A block is a list of columns, each as its position and its width. To fit, the widest columns
-        are narrowed first: headings and texts wrap, but numbers are never cut. Columns that still
-        do not fit continue in another block, which repeats the first column.
+        A block is a list of columns, each as its position and its width. Columns are narrowed, the
+        widest first: headings and texts then wrap, but numbers are never cut. Columns that still do
+        not fit are put into another block, which begins with the first column again.
         """
         rows = self.cells()
         full_widths = []
@@ -104,15 +104,15 @@ class Report:
         blocks: list[list[int]] = [[]]
         for i, column in enumerate(self.columns):
             # The width of the column in full, and at its narrowest.
-            cell_width = max((len(row[i]) for row in rows), default=0)
+            least_width = cell_width = max((len(row[i]) for row in rows), default=0)
             word_width = max(map(len, column.heading.split()), default=0)
             full_widths.append(max(cell_width, len(column.heading)))
             if column.kind == "text":
-                cell_width = min(cell_width, NARROWEST_TEXT)
-            least_widths.append(max(word_width, cell_width))
+                least_width = min(cell_width, NARROWEST_TEXT)
+            least_widths.append(max(word_width, least_width))
 
-            # Start a new block, with the first column, if this one would be too wide even at its
-            # narrowest. Each block takes at least one column besides the first.
+            # If the block would be too wide even at its narrowest, start a new one with the first
+            # column. Each block has at least one column besides the first.
             block = blocks[-1]
             narrowest = [least_widths[j] for j in (*block, i)]
             if len(block) > 1 and _span(narrowest) > width:
@@ -138,7 +138,7 @@ class Report:
 class Outcome:
     """The result of a command: tables, and the JSON object of the same content.
 
-    CSV shows the ``series``, which hold every single number; without any, CSV shows the tables.
+    CSV shows the ``series``, tables of every single number; without them it shows the ``reports``.
     """
 
     reports: Sequence[Report]
@@ -174,10 +174,10 @@ def _column_cells(column: Column, rows: Sequence[Mapping[str, Any]]) -> list[str
 
 
 def _with_zeros(numbers: Sequence[str]) -> list[str]:
-    """Return numbers of one column, with zeros at the end of those with fewer decimals.
+    """Return the numbers of a column, all with the same number of decimals if possible.
 
-    Zeros are added only while the number furthest from 0 has at most four significant digits. For
-    example, -3.817 and -3.74 give -3.817 and -3.740; 0.0038 beside them stays.
+    Zeros are added at the end, but the number furthest from 0 gets at most four significant digits.
+    For example, -3.817 and -3.74 give -3.817 and -3.740; 0.0038 beside them stays.
     """
     # Dashes and numbers with an exponent are left as they are.
     plain = [number for number in numbers if number.lstrip("+-").replace(".", "").isdigit()]
@@ -200,7 +200,7 @@ def _span(widths: list[int]) -> int:
 
 
 def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
-    """Narrow the widest columns until all fit into ``limit``, or all have their least width."""
+    """Narrow the widest columns until all fit into ``limit`` or have their least width."""
     while _span(widths) > limit and widths != least:
         can_shrink = [i for i in range(len(widths)) if widths[i] > least[i]]
         widest = max(can_shrink, key=lambda i: widths[i])
@@ -211,8 +211,7 @@ def _shrunk(widths: list[int], least: list[int], limit: int) -> list[int]:
 def mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
     """Return the mean and the sample deviation, which divides by n - 1.
 
-    Both are None if there are no values or if a value is None. The deviation of a single value is
-    None.
+    Both are None without values, or if one of them is None. A single value has no deviation.
     """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -226,8 +225,8 @@ def mean_rows(
 ) -> list[dict[str, Any]]:
     """Return two rows: the mean of some rows, labelled with ``name``, and their sample deviation.
 
-    A number that any of the rows lacks is missing in both. A text that all rows share is in both,
-    and a count that all rows share is in the mean. A single row has no deviation.
+    A number that one of the rows lacks is None in both. A text that all rows share is in both rows,
+    a count that all share only in the mean. The deviation of a single row has no numbers.
     """
     label_key = columns[0].key
     mean: dict[str, Any] = {label_key: f"{name} (mean of {len(rows)})"}
@@ -246,8 +245,8 @@ def mean_rows(
 def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Report:
     """Return a table with the means and deviations over seeds below its rows.
 
-    ``system_of`` maps the label of a row, which is its first cell, to a system if the row is a seed
-    of this system, or else to None. Rows of one system with the same texts are averaged; a single
+    ``system_of`` maps the label of a row (its first cell) to the system that the row is a seed of,
+    or to None. Rows of one system are averaged if all their other texts are the same, too. A single
     seed has no mean.
     """
     label_key = report.columns[0].key
@@ -270,7 +269,7 @@ def with_seed_means(report: Report, system_of: Mapping[str, str | None]) -> Repo
 
 @dataclass(frozen=True)
 class DiffRow:
-    """A text before and after a change, in stretches of words; True marks a changed stretch."""
+    """A text before and after a change, in stretches; the flag of each tells whether it changed."""
 
     label: str
     before: list[tuple[str, bool]]
@@ -416,9 +415,9 @@ _ENDINGS = {
 def file_format(output: Path, fmt: OutputFormat) -> OutputFormat:
     """Return the format of an output file by its ending; ``fmt`` is the format of stdout.
 
-    A name without an ending gets ``fmt``, or JSON if stdout shows a table; a number, as in
-    ``run-1.5``, is no ending. Raise UsageError for an unknown ending and, unless ``fmt`` is TABLE,
-    for an ending of another format than ``fmt``.
+    A file without an ending has the format ``fmt``, or JSON if this is TABLE; the number in
+    ``run-1.5`` is no ending. Raise UsageError for an unknown ending. If ``fmt`` is not TABLE, also
+    raise it for an ending of another format.
     """
     ending = output.suffix.lower()
     wanted = OutputFormat.JSON if fmt is OutputFormat.TABLE else fmt

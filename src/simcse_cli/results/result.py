@@ -72,7 +72,7 @@ class SuiteResult:
         return str(self.settings.get("split", "test"))
 
     def sets(self) -> dict[str, str]:
-        """Return in words which data each task with a published set was scored on."""
+        """Return which data each task was scored on, in words, for tasks with a published set."""
         descriptions = {}
         for name, task in self.tasks.items():
             if task and task.n is not None:
@@ -115,7 +115,7 @@ class SuiteResult:
         return by_measure
 
     def interval_rows(self) -> list[dict[str, Any]]:
-        """Return two rows for a table, the low and the high ends; none if no score has any."""
+        """Return two rows for a table, the low and the high ends; none without intervals."""
         rows: list[dict[str, Any]] = []
         for end in ("low", "high"):
             bounds = {name: ends[end] for name, ends in self.intervals().items()}
@@ -130,7 +130,8 @@ class SuiteResult:
     def under(self, metric: str | None, aggregation: str | None) -> "SuiteResult":
         """Return an STS result with the scores for another metric and aggregation.
 
-        None keeps the metric or the aggregation that the result has.
+        None keeps the metric or the aggregation of the result. Raise DataError if the result lacks
+        such scores.
         """
         if metric is None and aggregation is None:
             return self
@@ -184,7 +185,7 @@ class SuiteResult:
 
     @classmethod
     def from_json(cls, content: Any, place: str) -> "SuiteResult":
-        """Return the result from the JSON that ``to_json`` of this or an earlier version wrote.
+        """Return the result that ``to_json`` of this or an earlier version wrote as ``content``.
 
         ``place`` names the source in errors.
         """
@@ -208,8 +209,8 @@ class SuiteResult:
         if "chosen_on" in values:
             values["chosen_on"] = take("chosen_on", list[str])
 
-        # All values that are left are settings, except for figures and the average, which is
-        # computed from the tasks.
+        # Of the values left, some are figures, and the others are settings. The average is computed
+        # from the tasks again.
         values.pop("average", None)
         figures = {}
         for key, kind in _FIGURES.items():
@@ -302,8 +303,8 @@ def known_sets() -> dict[tuple[str, str], dict[str, tuple[int, str]]]:
 def describe_set(task: str, split: str, n_examples: int, sha256: str | None) -> str | None:
     """Return in words which data a score is of; None if the task and split have no published set.
 
-    A score without a digest, as in results of earlier versions, is matched by the number of its
-    examples.
+    The known sets are recognised by ``sha256``. Results of earlier versions have no digest, so the
+    number of examples decides.
     """
     sets = known_sets().get((task, split))
     if sets is None:

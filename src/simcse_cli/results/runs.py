@@ -49,7 +49,7 @@ WEIGHTS_FILE = "state.safetensors"
 TRACKING = "tracking"
 """The folder that a tracker writes to."""
 TEACHERS = "teachers"
-"""The folder of the vectors that teachers give the training texts, with one file per teacher."""
+"""The folder with the vectors that teachers give to the training texts, one file per teacher."""
 OWN_NAMES = (
     _CONFIG_FILE,
     RUN_FILE,
@@ -71,7 +71,7 @@ ASIDE = frozenset((EARLIER, MOVED))
 DEV_PAIRS = "dev_pairs"
 """The key in ``RunRecord.data`` for the pairs that chose the model: their digests by data set."""
 DEV_DATA = "dev_data"
-"""The key for digests of the same pairs that also cover order and gold scores, as in results."""
+"""The key for the digests of the same pairs with their order and gold scores, as in results."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scipy")
 
 
@@ -170,7 +170,7 @@ class RunRecord:
 
     @property
     def chosen_on_test(self) -> list[str]:
-        """Headings of the tasks whose test data chose the model, since they have no dev data."""
+        """Headings of the tasks without dev data, whose test data chose the model."""
         return [
             label(task) for task in self.data.get("dev_tasks", ()) if not task.endswith(DEV_SUFFIX)
         ]
@@ -242,8 +242,8 @@ def read_run_record(run_dir: Path | str) -> RunRecord:
 def pairs_that_chose(model: Path | str) -> frozenset[str]:
     """Return the digests of the pairs that were used to choose the model of a run.
 
-    ``model`` is a run folder or the model folder inside a run folder; for any other model the
-    result is empty. The digests are those of ``data.senteval.digest_of_pairs``.
+    ``model`` is a run folder, or the model folder inside it; any other model gives no digests. They
+    are those of ``data.senteval.digest_of_pairs``.
     """
     folder = Path(model).resolve()
     run = folder if is_run(folder) else folder.parent
@@ -344,11 +344,11 @@ def require_run(path: Path) -> None:
 
 @contextmanager
 def lock_run(path: Path) -> Iterator[None]:
-    """Lock a run folder while a training writes it, and remove files of a killed training.
+    """Lock a run folder while a training writes into it.
 
-    Only half-written files are removed. The folder is created, and removed if it is empty at the
-    end of the block. An earlier run that was to be replaced comes back if the block has ended
-    before the new run saved a step.
+    At the start of the block, the folder is created, and files that a killed training has left half
+    written are removed. At the end, an earlier run that was to be replaced comes back if the new
+    run has saved no step, and the folder is removed if it is empty.
     """
     hint = "choose another place with -o"
     try:
@@ -454,7 +454,8 @@ def settle_earlier(path: Path) -> None:
             os.replace(earlier, path / MOVED)
             _put_back(path)
         else:
-            # Half of a run must never be put back, so its folder gets another name first.
+            # The removal may be killed, and half of a run must never be put back. So the folder
+            # gets another name first.
             left_over = temporary_beside(earlier)
             os.replace(earlier, left_over)
             remove(left_over)
@@ -463,9 +464,9 @@ def settle_earlier(path: Path) -> None:
 
 
 def _put_back(path: Path) -> None:
-    """Move the files of the folder ``MOVED``, if there is one, to where they belong.
+    """Move the files in the folder ``MOVED``, if there is one, back into the run folder.
 
-    If a move ends halfway, this folder and the run folder together hold a whole run.
+    If a move ends halfway, these two folders together still hold the whole run.
     """
     moved = path / MOVED
     if not moved.is_dir():
@@ -527,10 +528,10 @@ def remove(entry: Path) -> None:
 def incomparable_digests(
     run_dir: Path, run_digest: object, path: Path, result_digest: object
 ) -> str | None:
-    """Return a remark if the model digests of a run and of its result cannot be compared, or None.
+    """Return a remark if the model digests of a run and of a result cannot be compared, else None.
 
-    They cannot be compared if only one of the two was made by simcse 1.0.0. ``path`` is the file of
-    the result.
+    They cannot be compared if simcse 1.0.0 made one of them, and a later version the other.
+    ``path`` is the file of the result.
     """
     if is_older_digest(run_digest, str(result_digest)):
         return (
@@ -545,9 +546,9 @@ def incomparable_digests(
 def result_name(result: Mapping[str, Any], pooler: str | None) -> str:
     """Return a file name for a result from its suite and settings: ``sts-test-spearman-all``.
 
-    ``pooler`` is the usual pooler of the model, or None if there is none. The name has the pooler,
-    the precision and the tasks of the result only if they are not the usual ones. Results with the
-    same name have the same settings, but perhaps other data.
+    ``pooler`` is the usual pooler of the model, or None if there is none. The pooler, the precision
+    and the tasks of the result are in its name only if they are not the usual ones. Results with
+    the same name have the same settings, but perhaps other data.
     """
     keys = ("suite", "benchmark", "split", "metric", "aggregation")
     parts = [str(result[key]) for key in keys if result.get(key) is not None]

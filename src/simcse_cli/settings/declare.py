@@ -65,7 +65,7 @@ def setting(
     """Return a dataclass field with its ``Setting``.
 
     ``details`` are further fields of ``Setting``. The default ``...`` makes the setting required. A
-    default that is a function is called for each object to make its value.
+    function as the default is called to make the value for each new object.
     """
     metadata = {"setting": Setting(help, flags, **details)}
     if default is ...:
@@ -89,7 +89,8 @@ Declared = dict[str, tuple[Field[Any], Setting]]
 
 def settings_of(group: Any) -> Declared:
     """Return the settings of a dataclass by name; inherited ones come last."""
-    return _settings_of(group)  # mypy refuses a dataclass as an argument of a cached function
+    # This is apart from the cached function, for which mypy refuses a dataclass as an argument.
+    return _settings_of(group)
 
 
 @cache  # every call of the program asks for the same dataclasses several times
@@ -104,7 +105,7 @@ def _settings_of(group: Any) -> Declared:
 
 
 def recorded(values: Any) -> dict[str, Any]:
-    """Return the settings that belong in the record of an output: their values by their names.
+    """Return the settings that the record of an output has, as values by name.
 
     ``values`` is an object of a dataclass of settings.
     """
@@ -128,7 +129,7 @@ def flag_of(name: str, details: Setting) -> str:
 
 
 def _long_flags(name: str, details: Setting) -> list[str]:
-    """Return the long flags of a setting; of --header/--no-header, the first half."""
+    """Return the long flags of a setting; only the first half of --header/--no-header."""
     flags = [text.partition("/")[0] for text in details.flags if text.startswith("--")]
     return flags or ["--" + name.replace("_", "-")]
 
@@ -210,7 +211,7 @@ def check_values(
 
 
 def check_given(declared: Declared, values: Mapping[str, Any], *, place: str) -> None:
-    """Raise an error for a value that its setting cannot have; ``place`` is the file with them."""
+    """Raise an error for a value that its setting cannot have; all are from the file ``place``."""
     for name, value in values.items():
         if name in declared and value is not None:
             declared_field, _ = declared[name]
@@ -314,8 +315,9 @@ def _alternatives(condition: str) -> Iterator[tuple[str, str, str]]:
 def _holds(condition: str, values: Mapping[str, Any]) -> bool:
     """Tell whether at least one alternative of a condition is true of the values.
 
-    With ``name=text``, the value has to equal the text; with ``name~text``, the value in lower case
-    has to contain it. With ``name`` alone, any value is enough that is not empty, false or zero.
+    ``name=text`` is true if the value equals the text, ``name~text`` if the value in lower case
+    contains it, and ``name`` alone if the value is neither empty nor false. ``!=`` and ``!~`` are
+    the opposites.
     """
     for name, sign, text in _alternatives(condition):
         value = values.get(name)
@@ -333,7 +335,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 
 def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) -> str:
     """Put an unmet condition into words, such as ``without --dedup near or --leak-near``."""
-    # All alternatives of a condition have the same sign, so that of the first one is enough.
+    # All alternatives of a condition have the same sign, so the first sign decides below.
     alternatives = list(_alternatives(condition))
     flags = []
     for name, _, text in alternatives:
@@ -348,9 +350,9 @@ def _phrase(condition: str, declared: Declared, place_of: _PlaceOf = flag_of) ->
 def check_keys(
     values: Mapping[str, Any], valid: Mapping[str, str] | Iterable[str], *, place: str
 ) -> dict[str, Any]:
-    """Return the values by the names of settings; raise ConfigError for an unknown or repeated key.
+    """Return the values by name of setting; raise ConfigError for an unknown or repeated key.
 
-    ``valid`` holds the names, or maps keys to names as ``names_by_key`` does. ``place`` begins the
+    ``valid`` holds the names, or maps keys to names, as ``names_by_key`` does. ``place`` begins the
     message.
     """
     name_of = valid if isinstance(valid, Mapping) else {name: name for name in valid}
@@ -371,10 +373,9 @@ def check_keys(
 
 
 def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> dict[str, Any]:
-    """Return the values by the names of the settings of the dataclass ``group``.
+    """Return the values by name of setting, converted to the types of the settings in ``group``.
 
-    Each value is converted to the type of its setting. ``place`` names the source of the values in
-    messages.
+    Raise ConfigError for an unknown key. ``place`` names the source of the values in messages.
     """
     hints = get_type_hints(group)
     checked = check_keys(values, names_by_key(settings_of(group)), place=place)
@@ -384,9 +385,10 @@ def coerce_settings(group: type, values: Mapping[str, Any], *, place: str) -> di
 
 
 def build_options(values: Mapping[str, Any], *groups: type, place: str) -> list[Any]:
-    """Return an object of each dataclass in ``groups``; ``values`` holds values by setting name.
+    """Return an object of each dataclass in ``groups``; ``values`` holds all their values by name.
 
-    The values are checked like the options of a command. ``place`` names their source in messages.
+    The values are checked together, like the options of a command. ``place`` names their source in
+    messages.
     """
     declared: Declared = {}
     for group in groups:
