@@ -47,6 +47,7 @@ Texts = str | Iterable[str]
 Corpus = Iterable[str] | SearchIndex
 Vectors = AnyFloats
 _HINT_FOR_BYTES = "make texts of bytes with .decode()"
+_HINT_FOR_TABLE = "give one column, such as table['text']"
 
 
 class Embedder:
@@ -219,10 +220,16 @@ class Embedder:
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def _vectors(self, side: Texts | Vectors) -> Vectors:
-        if isinstance(side, np.ndarray):
-            return side
-        _require_no_vectors(side)
-        return self.encode(side)
+        if not isinstance(side, np.ndarray) or _may_hold_texts(side):
+            _require_no_vectors(side)
+            return self.encode(side)
+        if side.ndim not in (1, 2) or side.dtype.kind not in "fiub":
+            raise DataError(
+                f"similarity: found an array of {side.dtype} of shape {side.shape}, need texts or "
+                "vectors of real numbers",
+                hint="give an array of one vector, (D,), or of several, (N, D)",
+            )
+        return side
 
     def index(
         self,
@@ -511,7 +518,7 @@ def _list_of(texts: Texts) -> list[str]:
         raise DataError(f"need a text or several, found {kind}", hint=_HINT_FOR_BYTES)
     # Iterating over a mapping or a data frame gives its keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
+        raise DataError(f"need texts, found {kind}", hint=_HINT_FOR_TABLE)
     if isinstance(texts, set | frozenset):
         problem = f"need texts in an order, as row i is of text i, found {kind}"
         raise DataError(problem, hint="give a list, such as sorted(texts)")
@@ -538,31 +545,41 @@ def _is_index_file(corpus: Any) -> bool:
 def _not_a_text(place: str, value: Any) -> DataError:
     """Return the error for a value that is no text."""
     hint = "leave it out, or give '' for an empty text"
-    if isinstance(value, tuple | list):
-        hint = "encode both sides of pairs on their own"
     if isinstance(value, np.ndarray | np.floating):
         hint = "give the texts themselves; only `similarity` takes vectors"
+    if isinstance(value, tuple | list) or _may_hold_texts(value):
+        hint = "encode both sides of pairs on their own"
+    if isinstance(value, Mapping):
+        hint = _HINT_FOR_TABLE
     if isinstance(value, bytes):
         hint = _HINT_FOR_BYTES
     return DataError(f"{place} is {_kind_of(value)} ({str(value)[:40]}), need a text", hint=hint)
 
 
 def _require_no_vectors(side: Any) -> None:
-    """Raise DataError for vectors in anything but a NumPy array."""
+    """Raise DataError for vectors in anything but a NumPy array of numbers."""
     hint = ""
     if hasattr(side, "numpy"):  # a tensor
         hint = "give vectors.numpy()"
-    elif isinstance(side, list | tuple) and side and _is_vector(side[0]):
-        hint = "give np.array(vectors)"
+    items = side.tolist() if isinstance(side, np.ndarray) else side
+    if isinstance(items, list | tuple) and items and _is_vector(items[0]):
+        hint = "give np.array(list(vectors), dtype=float)"
     if hint:
         problem = f"similarity: found {_kind_of(side)}, need texts or a NumPy array of vectors"
         raise DataError(problem, hint=hint)
+
+
+def _may_hold_texts(value: Any) -> bool:
+    """Tell whether a value is a NumPy array of texts, of bytes or of objects."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "USO"
 
 
 def _is_vector(value: Any) -> bool:
     """Tell whether an item of a list is a vector, or a component of one."""
     if isinstance(value, list | tuple) and value:
         value = value[0]
+    if isinstance(value, str | bytes):  # those of NumPy have `ndim`, too
+        return False
     return hasattr(value, "ndim") or (isinstance(value, Real) and not _is_missing(value))
 
 
