@@ -12,6 +12,8 @@ from shutil import which
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped and kept its finished work."""
+READER_ENDED = 141
+"""Exit code of a command whose reader has ended, as the shell shows it for an end by SIGPIPE."""
 
 
 @contextmanager
