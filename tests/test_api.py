@@ -513,7 +513,30 @@ def test_an_index_and_mined_rows_are_kept_unless_forced(tiny_model_dir, tmp_path
     index.save(tmp_path / "some.index", force=True)
 
 
-@pytest.mark.parametrize("error_type", [OutputError, DataError])
+def test_the_hint_on_another_pooler_names_the_argument(tiny_model_dir):
+    (tiny_model_dir / "1_Pooling").mkdir()
+    modes = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (tiny_model_dir / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    (tiny_model_dir / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(CheckpointError) as caught:
+        simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
+    assert caught.value.hint == (
+        "leave pooler out, or use cls_before_pooler all the same with force_pooler=True"
+    )
+
+
+def test_evaluation_takes_a_list_of_tasks(tiny_model_dir, sts_folder):
+    settings = {"data_dir": sts_folder, "pooler": "avg", "device": "cpu"}
+    found = simcse_cli.evaluate(tiny_model_dir, tasks=["STS12", "STSBenchmark"], **settings)
+    assert list(found["tasks"]) == ["STS12", "STSBenchmark"]
+
+
+@pytest.mark.parametrize("error_type", [OutputError, DataError, CheckpointError, ConfigError])
 def test_hints_in_python_leave_the_options_of_commands(error_type):
     typed = (
         "repeat `simcse encode a --force`, or start again with --force, or drop it with --resume"
@@ -689,6 +712,11 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
         (lambda e: e.encode([{"text": "a"}]), r"texts\[0\] is a dict", "give one column, such as"),
         (lambda e: e.similarity([("a", "b")], "c"), r"texts\[0\] is a tuple", "encode both sides"),
         (lambda e: e.similarity([None], "c"), r"texts\[0\] is a missing value", "leave it out"),
+        (
+            lambda e: e.encode("half \ud83d"),
+            "holds half of a character",
+            "give text.encode(errors=",
+        ),
         (lambda _: simcse_cli.load(None), "model is a missing value", "give one, such as"),
         (lambda _: simcse_cli.train(None), "output is a missing value", "give one, such as"),
         (lambda _: simcse_cli.evaluate(3), r"model is an int \(3\)", "give one, such as"),

@@ -28,6 +28,7 @@ from simcse_cli.machine.precision import training_modes
 from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
+from simcse_cli.models.tokens import CLEAN_FILE
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics
@@ -114,16 +115,22 @@ class Embedder:
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
-        loaded = load_encoder(
-            pinned(_name_of(model), revision),
-            pooler=pooler,
-            template=template,
-            force_pooler=force_pooler,
-            device=device,
-            precision=precision,
-            encode_only=True,
-            progress=_PythonWarnings(),
+        in_python = hints_in_python(
+            ("--force-pooler", "force_pooler=True"),
+            ("--pooler ", "pooler "),
+            ("--template ", "template "),
         )
+        with in_python:
+            loaded = load_encoder(
+                pinned(_name_of(model), revision),
+                pooler=pooler,
+                template=template,
+                force_pooler=force_pooler,
+                device=device,
+                precision=precision,
+                encode_only=True,
+                progress=_PythonWarnings(),
+            )
         encoder = with_use(loaded, prompt=prompt, truncate_dim=truncate_dim, long=long)
         return cls(encoder, batch_tokens=batch_tokens)
 
@@ -199,7 +206,8 @@ class Embedder:
         # The settings of this embedder apply unless the caller gives others.
         settings.setdefault("batch_tokens", self._batch_tokens)
         settings.setdefault("progress", _PythonWarnings())
-        vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
+        with hints_in_python((CLEAN_FILE, "give text.encode(errors='replace').decode()")):
+            vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> Floats32:
@@ -451,7 +459,7 @@ def evaluate(
         suite: ``sts``, ``transfer`` or ``mteb``.
         force: overwrite the output files that the settings name.
         settings: by the names of the options, such as ``data_dir="senteval"`` or
-            ``pair_file="dev.csv"``.
+            ``pair_file="dev.csv"``; ``tasks`` may also be a list of names.
     """
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
@@ -467,6 +475,8 @@ def evaluate(
     score, suite_options = suites[suite]
     progress = _PythonWarnings()
     given = {"model": _name_of(model)} | settings
+    if isinstance(given.get("tasks"), list | tuple):
+        given["tasks"] = ",".join(map(str, given["tasks"]))
     place = f"evaluate {suite}"
     encoder, suite_settings = build_options(
         given, options.EncoderOptions, suite_options, place=place

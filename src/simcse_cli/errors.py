@@ -261,7 +261,7 @@ def hints_in_python(*more: tuple[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except (DataError, OutputError) as error:
+    except (CheckpointError, ConfigError, DataError, OutputError) as error:
         hint = error.hint or ""
         for typed, said in more:
             hint = hint.replace(typed, said)
