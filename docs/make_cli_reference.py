@@ -21,8 +21,8 @@ and run folders. Data and results go to stdout, everything else to stderr; `-` i
 expected.
 
 Exit codes: 0 done, 1 failed (the message names place, found, needed and the fix), 2 wrong usage (also an
-option that would have no effect beside the others), 3 `compare --check` outside tolerance, 130 interrupted. With
-`--format json` an error is a JSON object, the last line of stderr: `error` (the message), `place`, `found`, `needed`, `fix`
+option that would have no effect beside the others), 3 `compare --check` outside tolerance, 130 interrupted, 141 the
+reader of the output has ended (without a message, as in `simcse encode FILE -o - | head -1`). With `--format json` an error is a JSON object, the last line of stderr: `error` (the message), `place`, `found`, `needed`, `fix`
 (null where the message does not name them) and `exit_code`. Progress and warnings are lines before it; `-q` leaves them out.
 
 Environment: `SIMCSE_MODEL`, `SIMCSE_DATA`, `SIMCSE_DEVICE`, `SIMCSE_PRECISION`, `SIMCSE_SEED`; for `train` every

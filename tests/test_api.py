@@ -112,6 +112,28 @@ def test_similarity_is_the_cosine_of_texts_or_vectors(embedder, tiny_model_dir):
     )
 
 
+@pytest.mark.parametrize("texts", [["12", "7"], ["A cat.", "Dogs run."]])
+def test_similarity_takes_any_column_of_texts(embedder, texts):
+    """An array of digits is no array of numbers."""
+    expected = embedder.similarity(texts, ["11", "8", "A dog."])
+    assert expected.shape == (2, 3)
+    columns = [np.array(texts), np.array(texts, dtype=object), list(np.array(texts))]
+    columns += [pd.Series(texts), pd.Series(texts, dtype="string").to_numpy()]
+    columns += [pd.Series(texts, dtype="string").array, pa.array(texts), iter(texts)]
+    for column in columns:
+        found = embedder.similarity(column, ["11", "8", "A dog."])
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_similarity_takes_vectors_of_any_real_numbers(embedder):
+    vectors = np.array([[3, 4], [1, 0]])
+    for given in (vectors, vectors.astype(np.int8), vectors.astype(np.float16), vectors > 1):
+        plain = given.astype(float)
+        units = plain / np.linalg.norm(plain, axis=1, keepdims=True).clip(1)
+        found = embedder.similarity(given, given)
+        np.testing.assert_allclose(found, units @ units.T, atol=1e-6)
+
+
 @pytest.mark.parametrize("backend", ["exact", "faiss"])
 def test_search_ranks_by_cosine_in_texts_and_in_a_saved_index(embedder, tmp_path, backend):
     if backend == "faiss":
@@ -491,7 +513,30 @@ def test_an_index_and_mined_rows_are_kept_unless_forced(tiny_model_dir, tmp_path
     index.save(tmp_path / "some.index", force=True)
 
 
-@pytest.mark.parametrize("error_type", [OutputError, DataError])
+def test_the_hint_on_another_pooler_names_the_argument(tiny_model_dir):
+    (tiny_model_dir / "1_Pooling").mkdir()
+    modes = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (tiny_model_dir / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+    ]
+    (tiny_model_dir / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(CheckpointError) as caught:
+        simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
+    assert caught.value.hint == (
+        "leave pooler out, or use cls_before_pooler all the same with force_pooler=True"
+    )
+
+
+def test_evaluation_takes_a_list_of_tasks(tiny_model_dir, sts_folder):
+    settings = {"data_dir": sts_folder, "pooler": "avg", "device": "cpu"}
+    found = simcse_cli.evaluate(tiny_model_dir, tasks=["STS12", "STSBenchmark"], **settings)
+    assert list(found["tasks"]) == ["STS12", "STSBenchmark"]
+
+
+@pytest.mark.parametrize("error_type", [OutputError, DataError, CheckpointError, ConfigError])
 def test_hints_in_python_leave_the_options_of_commands(error_type):
     typed = (
         "repeat `simcse encode a --force`, or start again with --force, or drop it with --resume"
@@ -641,12 +686,37 @@ def test_a_traceback_shows_the_fix_below_the_message(tmp_path):
         (
             lambda e: e.similarity("c", np.ones((2, e.dim)).tolist()),
             "similarity: found a list, need texts or a NumPy array",
-            "give np.array(vectors)",
+            "give np.array(list(vectors), dtype=float)",
         ),
-        (lambda e: e.similarity([np.ones(e.dim)], "c"), "found a list", "give np.array(vectors)"),
-        (lambda e: e.similarity([1.0, 2.0], "c"), "found a list", "give np.array(vectors)"),
+        (
+            lambda e: e.similarity([np.ones(e.dim)], "c"),
+            "found a list",
+            "give np.array(list(vectors), dtype=float)",
+        ),
+        (
+            lambda e: e.similarity([1.0, 2.0], "c"),
+            "found a list",
+            "give np.array(list(vectors), dtype=float)",
+        ),
+        (
+            lambda e: e.similarity(np.ones((2, e.dim)).astype(object), "c"),
+            "similarity: found a ndarray, need texts or a NumPy array",
+            "give np.array(list(vectors), dtype=float)",
+        ),
+        (lambda e: e.similarity(np.array(3.0), "c"), r"an array of float64 of shape \(\)", "give"),
+        (lambda e: e.similarity("c", np.ones((2, 3, 4))), r"of shape \(2, 3, 4\), need", "give"),
+        (lambda e: e.similarity(np.ones((2, 3)) * 1j, "c"), "an array of complex128", "give"),
+        (lambda e: e.similarity(np.array("abc"), "c"), "need a text or several", "give a text, or"),
+        (lambda e: e.similarity(np.array([b"a"]), "c"), r"texts\[0\] is bytes", "make texts of"),
+        (lambda e: e.encode(np.array([["a", "b"]])), r"texts\[0\] is a ndarray", "encode both"),
+        (lambda e: e.encode([{"text": "a"}]), r"texts\[0\] is a dict", "give one column, such as"),
         (lambda e: e.similarity([("a", "b")], "c"), r"texts\[0\] is a tuple", "encode both sides"),
         (lambda e: e.similarity([None], "c"), r"texts\[0\] is a missing value", "leave it out"),
+        (
+            lambda e: e.encode("half \ud83d"),
+            "holds half of a character",
+            "give text.encode(errors=",
+        ),
         (lambda _: simcse_cli.load(None), "model is a missing value", "give one, such as"),
         (lambda _: simcse_cli.train(None), "output is a missing value", "give one, such as"),
         (lambda _: simcse_cli.evaluate(3), r"model is an int \(3\)", "give one, such as"),

@@ -28,6 +28,7 @@ from simcse_cli.machine.precision import training_modes
 from simcse_cli.machine.rng import kept_rng_state
 from simcse_cli.models.checkpoint import load_encoder
 from simcse_cli.models.encode import ReadyEncoder, with_use
+from simcse_cli.models.tokens import CLEAN_FILE
 from simcse_cli.postprocess.unit_rows import unit_rows
 from simcse_cli.progress import ProgressTask, SilentProgress
 from simcse_cli.results.runs import Measured, RunRecord, read_metrics
@@ -47,6 +48,7 @@ Texts = str | Iterable[str]
 Corpus = Iterable[str] | SearchIndex
 Vectors = AnyFloats
 _HINT_FOR_BYTES = "make texts of bytes with .decode()"
+_HINT_FOR_TABLE = "give one column, such as table['text']"
 
 
 class Embedder:
@@ -113,16 +115,22 @@ class Embedder:
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
-        loaded = load_encoder(
-            pinned(_name_of(model), revision),
-            pooler=pooler,
-            template=template,
-            force_pooler=force_pooler,
-            device=device,
-            precision=precision,
-            encode_only=True,
-            progress=_PythonWarnings(),
+        in_python = hints_in_python(
+            ("--force-pooler", "force_pooler=True"),
+            ("--pooler ", "pooler "),
+            ("--template ", "template "),
         )
+        with in_python:
+            loaded = load_encoder(
+                pinned(_name_of(model), revision),
+                pooler=pooler,
+                template=template,
+                force_pooler=force_pooler,
+                device=device,
+                precision=precision,
+                encode_only=True,
+                progress=_PythonWarnings(),
+            )
         encoder = with_use(loaded, prompt=prompt, truncate_dim=truncate_dim, long=long)
         return cls(encoder, batch_tokens=batch_tokens)
 
@@ -198,7 +206,8 @@ class Embedder:
         # The settings of this embedder apply unless the caller gives others.
         settings.setdefault("batch_tokens", self._batch_tokens)
         settings.setdefault("progress", _PythonWarnings())
-        vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
+        with hints_in_python((CLEAN_FILE, "give text.encode(errors='replace').decode()")):
+            vectors = self._encoder.encode(_list_of(texts), prompt=prompt, **settings)
         return vectors[0] if isinstance(texts, str) else vectors
 
     def similarity(self, a: Texts | Vectors, b: Texts | Vectors) -> Floats32:
@@ -219,10 +228,16 @@ class Embedder:
         return cosines.clip(-1, 1).reshape(left.shape[:-1] + right.shape[:-1])
 
     def _vectors(self, side: Texts | Vectors) -> Vectors:
-        if isinstance(side, np.ndarray):
-            return side
-        _require_no_vectors(side)
-        return self.encode(side)
+        if not isinstance(side, np.ndarray) or _may_hold_texts(side):
+            _require_no_vectors(side)
+            return self.encode(side)
+        if side.ndim not in (1, 2) or side.dtype.kind not in "fiub":
+            raise DataError(
+                f"similarity: found an array of {side.dtype} of shape {side.shape}, need texts or "
+                "vectors of real numbers",
+                hint="give an array of one vector, (D,), or of several, (N, D)",
+            )
+        return side
 
     def index(
         self,
@@ -444,7 +459,7 @@ def evaluate(
         suite: ``sts``, ``transfer`` or ``mteb``.
         force: overwrite the output files that the settings name.
         settings: by the names of the options, such as ``data_dir="senteval"`` or
-            ``pair_file="dev.csv"``.
+            ``pair_file="dev.csv"``; ``tasks`` may also be a list of names.
     """
     from simcse_cli.evaluation import eval_sts, mteb, options, transfer  # takes seconds
     from simcse_cli.evaluation.several import evaluate_each_seed
@@ -460,6 +475,8 @@ def evaluate(
     score, suite_options = suites[suite]
     progress = _PythonWarnings()
     given = {"model": _name_of(model)} | settings
+    if isinstance(given.get("tasks"), list | tuple):
+        given["tasks"] = ",".join(map(str, given["tasks"]))
     place = f"evaluate {suite}"
     encoder, suite_settings = build_options(
         given, options.EncoderOptions, suite_options, place=place
@@ -511,7 +528,7 @@ def _list_of(texts: Texts) -> list[str]:
         raise DataError(f"need a text or several, found {kind}", hint=_HINT_FOR_BYTES)
     # Iterating over a mapping or a data frame gives its keys or names of columns, not texts.
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
-        raise DataError(f"need texts, found {kind}", hint="give one column, such as table['text']")
+        raise DataError(f"need texts, found {kind}", hint=_HINT_FOR_TABLE)
     if isinstance(texts, set | frozenset):
         problem = f"need texts in an order, as row i is of text i, found {kind}"
         raise DataError(problem, hint="give a list, such as sorted(texts)")
@@ -538,31 +555,41 @@ def _is_index_file(corpus: Any) -> bool:
 def _not_a_text(place: str, value: Any) -> DataError:
     """Return the error for a value that is no text."""
     hint = "leave it out, or give '' for an empty text"
-    if isinstance(value, tuple | list):
-        hint = "encode both sides of pairs on their own"
     if isinstance(value, np.ndarray | np.floating):
         hint = "give the texts themselves; only `similarity` takes vectors"
+    if isinstance(value, tuple | list) or _may_hold_texts(value):
+        hint = "encode both sides of pairs on their own"
+    if isinstance(value, Mapping):
+        hint = _HINT_FOR_TABLE
     if isinstance(value, bytes):
         hint = _HINT_FOR_BYTES
     return DataError(f"{place} is {_kind_of(value)} ({str(value)[:40]}), need a text", hint=hint)
 
 
 def _require_no_vectors(side: Any) -> None:
-    """Raise DataError for vectors in anything but a NumPy array."""
+    """Raise DataError for vectors in anything but a NumPy array of numbers."""
     hint = ""
     if hasattr(side, "numpy"):  # a tensor
         hint = "give vectors.numpy()"
-    elif isinstance(side, list | tuple) and side and _is_vector(side[0]):
-        hint = "give np.array(vectors)"
+    items = side.tolist() if isinstance(side, np.ndarray) else side
+    if isinstance(items, list | tuple) and items and _is_vector(items[0]):
+        hint = "give np.array(list(vectors), dtype=float)"
     if hint:
         problem = f"similarity: found {_kind_of(side)}, need texts or a NumPy array of vectors"
         raise DataError(problem, hint=hint)
+
+
+def _may_hold_texts(value: Any) -> bool:
+    """Tell whether a value is a NumPy array of texts, of bytes or of objects."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "USO"
 
 
 def _is_vector(value: Any) -> bool:
     """Tell whether an item of a list is a vector, or a component of one."""
     if isinstance(value, list | tuple) and value:
         value = value[0]
+    if isinstance(value, str | bytes):  # those of NumPy have `ndim`, too
+        return False
     return hasattr(value, "ndim") or (isinstance(value, Real) and not _is_missing(value))
 
 

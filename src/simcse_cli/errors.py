@@ -12,6 +12,8 @@ from shutil import which
 
 INTERRUPTED = 130
 """Exit code of a command that was stopped and kept its finished work."""
+READER_ENDED = 141
+"""Exit code of a command whose reader has ended, as the shell shows it for an end by SIGPIPE."""
 
 
 @contextmanager
@@ -260,7 +262,7 @@ def hints_in_python(*more: tuple[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except (DataError, OutputError) as error:
+    except (CheckpointError, ConfigError, DataError, OutputError) as error:
         hint = error.hint or ""
         for typed, said in more:
             hint = hint.replace(typed, said)

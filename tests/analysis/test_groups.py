@@ -18,6 +18,7 @@ from simcse_cli.analysis.groups import (
     log_likelihood_ratio,
     telling_words,
 )
+from simcse_cli.errors import UsageError
 from simcse_cli.settings.choices import GroupMethod
 
 pytest.importorskip("sklearn")
@@ -56,6 +57,27 @@ def test_threshold_is_the_mean_cosine_between_groups():
     for threshold, n_groups in ((0.45, 1), (0.55, 2)):
         groups = assign(units, GroupMethod.AGGLOMERATIVE, k=None, threshold=threshold, seed=1)
         assert groups.max() + 1 == n_groups
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(1, [0, 0, 1, 0, 1]), (0.6, [0] * 5)])
+def test_texts_at_exactly_the_threshold_are_joined(threshold, expected):
+    """The mean cosine of the two groups is 0.6; equal vectors have a rounded cosine."""
+    draw = np.random.default_rng(3).normal(size=(2, 7))
+    first, other = draw[0], draw[1] - draw[0] * (draw[0] @ draw[1]) / (draw[0] @ draw[0])
+    first, other = first / np.linalg.norm(first), other / np.linalg.norm(other)
+    both = np.stack([first, 0.6 * first + 0.8 * other]).astype(np.float32)
+    groups = assign(
+        both[[0, 0, 1, 0, 1]], GroupMethod.AGGLOMERATIVE, k=None, threshold=threshold, seed=1
+    )
+    assert groups.tolist() == expected
+
+
+@pytest.mark.parametrize("method", [GroupMethod.KMEANS, GroupMethod.AGGLOMERATIVE])
+def test_more_groups_than_different_texts_are_refused(blobs, method):
+    units = np.repeat(blobs[:2], 4, axis=0)
+    with pytest.raises(UsageError, match="--k: 3 groups of 2 different vectors"):
+        assign(units, method, k=3, threshold=None, seed=1)
+    assert assign(units, method, k=2, threshold=None, seed=1).tolist() == [0] * 4 + [1] * 4
 
 
 def test_cosine_with_the_centre():
@@ -141,6 +163,7 @@ def test_groups_are_shown_with_size_words_and_agreement(group):
     found = json.loads(outcome.stdout)
     first, second = found["groups"]
     assert (first["n_texts"], second["n_texts"]) == (6, 4)
+    assert all(isinstance(row["words"], list) for row in found["groups"])
     assert "guitar" in first["words"]
     assert "garden" in second["words"]
     assert all("guitar" in text for text in first["typical"])

@@ -5,6 +5,7 @@ import io
 import json
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -230,6 +231,17 @@ def test_seeds_of_one_setting_are_searched_each(loaded, corpus, tmp_path):
         write_run(tmp_path / f"runs/seed-{seed}", seed=seed)
     found = analyse(corpus=corpus, model=[str(tmp_path / "runs")], query=["5"])
     assert [model["label"] for model in found.payload["models"]] == ["runs/seed-1", "runs/seed-2"]
+
+
+def test_scores_of_seeds_have_a_mean_in_json(loaded, judged, tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / f"runs/seed-{seed}", seed=seed)
+    found = analyse(**judged | {"model": [str(tmp_path / "runs"), "m"]}).payload
+    (summary,) = found["seeds"]
+    assert (summary["label"], summary["n_seeds"]) == ("runs", 2)
+    assert summary["mean"]["mrr"] == fmean(row["mrr"] for row in found["scores"][:2])
+    assert summary["deviation"]["mrr"] == 0
+    assert "seeds" not in analyse(**judged).payload
 
 
 def test_an_index_is_saved_and_searched_with_its_model(loaded, corpus, tmp_path):

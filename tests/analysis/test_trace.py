@@ -300,6 +300,11 @@ def test_an_unfinished_seed_is_named_and_the_mean_is_at_the_steps_of_all(tmp_pat
     assert (mean["last_alignment"], mean["best_dev_score"]) == pytest.approx((0.2, 0.8))
     assert deviation["last_alignment"] == pytest.approx(0)
     assert (mean.get("n_on_front"), deviation.get("n_on_front")) == (None, None)
+    (summary,) = found.payload["seeds"]  # the numbers of the table, in JSON
+    assert (summary["label"], summary["n_seeds"]) == ("all", 3)
+    for measure in ("first_uniformity", "last_alignment", "best_dev_score"):
+        assert summary["mean"][measure] == mean[measure]
+        assert summary["deviation"][measure] == deviation[measure]
     assert table.notes[0].startswith("on Pareto front: ")
     assert table.notes[2] == (
         "all (mean of 3): over the steps that all seeds measured, the last is 20"
@@ -337,6 +342,7 @@ def test_seeds_without_a_step_in_common_have_no_mean_and_a_note_says_so():
     note = "new (mean of 2) is not drawn: its seeds were measured at no step in common"
     found = trace_analysis([first, second])
     assert found.tables[0].notes[1:] == [note]
+    assert "seeds" not in found.payload
     legend = found.figure().legends[0]
     assert note.partition(" is")[0] not in [each.get_text() for each in legend.get_texts()]
     same = trace_analysis([first, replace(first, name="new/3")]).tables[0]

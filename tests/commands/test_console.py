@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -401,3 +402,14 @@ def test_an_error_as_json_is_the_last_line_and_quiet_leaves_only_it(invoke, monk
     (only,) = invoke(*command, "-q").stderr.splitlines()
     assert json.loads(only) == json.loads(last)
     assert json.loads(only)["place"] == "--batch-size"
+
+
+@pytest.mark.parametrize(
+    "name", [b"wei rd \xc3\xbc.txt", b"\xff", b"it's \\x41\xfe", b"two\nlines", b"plain name"]
+)
+def test_the_next_command_can_be_typed_whatever_a_file_is_called(name, capsys):
+    """Under the locale C, other letters than those of ASCII come as lone surrogates."""
+    Console().next_step("printf", "%s", name.decode("ascii", "surrogateescape"))
+    typed = capsys.readouterr().err.strip().removeprefix("next: ")
+    assert typed.isascii()
+    assert subprocess.run(["bash", "-c", typed], check=True, capture_output=True).stdout == name

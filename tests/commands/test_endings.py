@@ -1,12 +1,15 @@
 """How commands end: what Ctrl-C keeps, which command follows, and what is refused before it costs anything."""
 
+import os
 import re
 import shlex
+import sys
+from contextlib import suppress
 
 import pytest
 
 from helpers import SENTENCES
-from simcse_cli.commands.app import build
+from simcse_cli.commands.app import build, main
 from simcse_cli.models.encode import ReadyEncoder
 
 
@@ -19,6 +22,23 @@ def corpus(tmp_path):
 
 def interrupt(*_, **__):
     raise KeyboardInterrupt
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise")
+@pytest.mark.parametrize("words", ["prepare sentences FILE -o -", "analyze overlap FILE", "--help"])
+def test_a_command_whose_reader_has_ended_ends_silently(words, tmp_path, monkeypatch, capfd):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("anchor,positive\na dog,a big dog\na cat,the cat\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stdout", closed)
+    with pytest.raises(SystemExit) as stop:
+        main(["-q", *words.replace("FILE", str(pairs)).split()])
+    with suppress(BrokenPipeError):  # of what is still in its buffer
+        closed.close()
+    assert stop.value.code == 141
+    assert capfd.readouterr().err == ""
 
 
 def test_ctrl_c_in_encode_says_what_is_kept_and_resume_goes_on(

@@ -1,12 +1,20 @@
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 
+from helpers import CountingProgress
 from simcse_cli.errors import TrainingError
 from simcse_cli.evaluation.folds import Fold, stratified_folds
-from simcse_cli.evaluation.probe import INVERSE_PENALTIES, MAX_ITERATIONS, run_sklearn_probe
+from simcse_cli.evaluation.probe import (
+    INVERSE_PENALTIES,
+    MAX_ITERATIONS,
+    _fit_sklearn,
+    run_sklearn_probe,
+)
 from simcse_cli.progress import SilentProgress
 
 
@@ -76,6 +84,47 @@ def test_given_dev_rows_choose_the_penalty_and_train_the_last_fit():
         regression(features, labels, np.arange(250), strength)(test)
     )
     assert np.array_equal(result.test_rows, test)
+
+
+def test_weights_are_those_of_the_optimum():
+    """That of C times the sum of the losses plus half the squared weights, found by BFGS.
+
+    The features are wider than the rows are many, as those of a small task; the penalty of C = 10
+    is weak.
+    """
+    features, labels = make_task(40, 60, n_classes=3)
+    rows = np.arange(40)
+    with SilentProgress().task("", 30) as task:
+        pipeline = _fit_sklearn(features, labels, rows, None, MAX_ITERATIONS, task=task)
+    classifier = pipeline[-1]
+    scaled = np.c_[pipeline[0].transform(features).astype(float), np.ones(40)]
+    onehot = np.eye(3)[labels]
+    strength = float(classifier.C_)
+
+    def loss(flat):
+        weights = flat.reshape(3, -1)
+        logits = scaled @ weights.T
+        total = (logsumexp(logits, axis=1) - logits[rows, labels]).sum()
+        errors = softmax(logits, axis=1) - onehot
+        gradient = strength * errors.T @ scaled
+        gradient[:, :-1] += weights[:, :-1]  # the bias has no penalty
+        return strength * total + (weights[:, :-1] ** 2).sum() / 2, gradient.ravel()
+
+    found = minimize(loss, np.zeros(3 * 61), jac=True, method="BFGS", options={"gtol": 1e-10})
+    weights = found.x.reshape(3, -1)
+    np.testing.assert_allclose(classifier.coef_, weights[:, :-1], atol=1e-4 * abs(weights).max())
+    # The losses do not change if all biases move together.
+    centred = weights[:, -1] - weights[:, -1].mean()
+    bias = classifier.intercept_ - classifier.intercept_.mean()
+    np.testing.assert_allclose(bias, centred, atol=1e-4 * abs(weights).max())
+
+
+def test_progress_counts_each_strength_on_each_inner_fold():
+    features, labels = make_task(60, 4)
+    outer = stratified_folds(labels, 2, seed=1111)
+    progress = CountingProgress()
+    run_sklearn_probe(features, labels, outer, progress=progress)
+    assert progress.n_done == progress.n_expected == 60
 
 
 def test_documented_grid_and_limit():

@@ -109,6 +109,17 @@ def test_all_kinds_equal_a_loop_over_all_pairs(texts):
             assert found[number][1].kept_number == match.kept_number
 
 
+def test_equal_vectors_have_a_cosine_of_one():
+    """Rounding makes that of some a little less."""
+    rows = np.random.default_rng(1).normal(size=(50, 7)).astype(np.float32)
+    units = np.repeat(rows / np.linalg.norm(rows, axis=1, keepdims=True), 2, axis=0)
+    finders = {DuplicateKind.MEANING: MeaningFinder(units, 1.0)}
+    found = dict(find_duplicates(range(100), [""] * 100, finders))
+    assert {number: match.kept_number for number, (_, match) in found.items()} == {
+        number: number - 1 for number in range(1, 100, 2)
+    }
+
+
 def test_texts_that_are_known_are_kept_and_found():
     texts = ["a b", "A B", "new", "a-b"]
     finders = {DuplicateKind.EXACT: ExactFinder()}

@@ -87,16 +87,17 @@ def assign(
     from sklearn import cluster  # imported here: it takes a second, and may not be installed
 
     clusters: Integers
+    # With too few different vectors, k-means would only warn, and find fewer groups; the other
+    # method would part equal texts.
+    if k is not None and k > (n_different := len(np.unique(units, axis=0))):
+        raise UsageError(f"{k} groups of {n_different:,} different vectors", option="--k")
     if method is GroupMethod.KMEANS:
-        # With too few different vectors, k-means would only warn, and find fewer groups.
-        n_different = len(np.unique(units, axis=0))
-        if k is not None and k > n_different:
-            raise UsageError(f"{k} groups of {n_different:,} different vectors", option="--k")
         clusters = cluster.KMeans(k, n_init=10, random_state=seed).fit_predict(units)
     elif method is GroupMethod.HDBSCAN:
         clusters = cluster.HDBSCAN(min_cluster_size=_LEAST_SIZE, copy=True).fit_predict(units)
     else:
-        distance = None if threshold is None else 1 - threshold
+        # Groups at exactly this distance are not joined, and the vectors are rounded to float32.
+        distance = None if threshold is None else 1 - threshold + float(np.finfo(np.float32).eps)
         joining = cluster.AgglomerativeClustering(
             n_clusters=k, distance_threshold=distance, metric="cosine", linkage="average"
         )
@@ -298,7 +299,9 @@ def _analysis_of(
     table_rows = []
     for row in rows:
         shortened = [shorten(text, SHOWN_LENGTH) for text in row["typical"]]
-        table_rows.append(row | {"typical": " | ".join(shortened)})
+        table_rows.append(
+            row | {"words": ", ".join(row["words"]), "typical": " | ".join(shortened)}
+        )
     notes = ["cosine: mean with the centre of the group; words: more frequent here than elsewhere"]
     n_ungrouped = int((grouped.groups == _NO_GROUP).sum())
     if n_ungrouped:
@@ -360,7 +363,7 @@ def _group_rows(
                 "group": group + 1,
                 "n_texts": len(members),
                 "cosine": float(grouped.cosines[members].mean()),
-                "words": ", ".join(telling[group]),
+                "words": telling[group],
                 "typical": grouped.typical(group, n_typical),
             }
         )

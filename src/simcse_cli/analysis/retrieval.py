@@ -23,7 +23,7 @@ from simcse_cli.analysis.presentation import (
     name_sources,
 )
 from simcse_cli.analysis.search_scores import score_rows, score_table, search_tests
-from simcse_cli.analysis.spaces import NamedEncoder
+from simcse_cli.analysis.spaces import NamedEncoder, seeds_entry
 from simcse_cli.arrays import Array
 from simcse_cli.data.file_sets import FileSet
 from simcse_cli.data.formats import source_name
@@ -617,6 +617,7 @@ def retrieval_analysis(search: CorpusSearch) -> Analysis:
         series.append(Report("Neighbours", [Column(key) for key in rows[0]], rows))
 
     model_rows, tests, score_tables = _scores_with_tests(search, scores, ks, depth, n_left_out)
+    groups = {encoder.label: encoder.group for encoder, _ in search.indexes}
     tables += score_tables
     series += score_tables
 
@@ -642,7 +643,8 @@ def retrieval_analysis(search: CorpusSearch) -> Analysis:
             "neighbours": rows,
             "scores": model_rows,
             "tests": {name: vars(test) for name, test in tests.items()},
-        },
+        }
+        | seeds_entry(model_rows, [groups[row["model"]] for row in model_rows]),
         figure=(lambda: retrieval_figure(scores, n_texts)) if scores else None,
         terminal_plot=hit_rates if scores else str,  # str() is "", which is no plot
         series=series,

@@ -360,11 +360,6 @@ def spaces_payload(
     """
     data = spaces[0].data
     models = [space.encoder.facts() | row for space, row in zip(spaces, rows, strict=True)]
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for model in models:
-        if "group" in model:
-            groups.setdefault(model["group"], []).append(model)
-
     payload = {
         "analysis": analysis,
         "data": data.name,
@@ -372,9 +367,22 @@ def spaces_payload(
         "rating_scale": rating_scale(data.pairs.gold),
         "models": models,
     }
-    if groups:
-        payload["seeds"] = [_seed_means(group, seeds) for group, seeds in groups.items()]
-    return payload
+    return payload | seeds_entry(models, [model.get("group") for model in models])
+
+
+def seeds_entry(
+    rows: Sequence[Mapping[str, Any]], groups: Sequence[str | None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the entry ``seeds`` of a JSON object: means and deviations over the seeds of a group.
+
+    ``groups`` has the group of each row, or None. Without any group there is no entry.
+    """
+    rows_of: dict[str, list[Mapping[str, Any]]] = {}
+    for row, group in zip(rows, groups, strict=True):
+        if group is not None:
+            rows_of.setdefault(group, []).append(row)
+    seeds = [_seed_means(group, members) for group, members in rows_of.items()]
+    return {"seeds": seeds} if seeds else {}
 
 
 def _seed_means(group: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

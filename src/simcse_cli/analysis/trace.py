@@ -12,6 +12,7 @@ import numpy as np
 
 from simcse_cli.analysis.options import TraceOptions
 from simcse_cli.analysis.presentation import Analysis, NamedSource, name_sources
+from simcse_cli.analysis.spaces import seeds_entry
 from simcse_cli.arrays import Booleans, Floats, Integers
 from simcse_cli.comparison.join import is_pareto_optimal
 from simcse_cli.errors import DataError, UsageError
@@ -300,11 +301,15 @@ def trace_analysis(
     rows = _summaries(traces)
     systems = traced_systems(traces)
     means: list[dict[str, Any]] = []
+    seed_rows: list[dict[str, Any]] = []
+    groups: list[str | None] = []  # the group of each of the `seed_rows`
     for system in systems:
         if system.seeds and len(system.mean.steps):
             # The front is that of all points, so a mean has no count of its own.
             summaries = [_summary(seed) for seed in system.shared]
             means += mean_rows(summaries, shown, system.seeds[0].group or "")
+            seed_rows += summaries
+            groups += [seed.group for seed in system.seeds]
     if means:
         notes.append("deviation: over the seeds (n - 1)")
     notes += chain.from_iterable(map(_notes_on_mean, systems))
@@ -321,7 +326,8 @@ def trace_analysis(
         "in both.",
         caption=caption,
         tables=[Report("Alignment and uniformity along training", shown, rows + means, notes)],
-        payload={"analysis": "trace", "runs": rows, "points": points},
+        payload={"analysis": "trace", "runs": rows, "points": points}
+        | seeds_entry(seed_rows, groups),
         figure=lambda: trace_figure(traces, first_steps, dev=dev),
         terminal_plot=lambda: plots.geometry_scatter(
             {trace.name: trace.points for trace in traces}

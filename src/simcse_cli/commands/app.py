@@ -23,6 +23,7 @@ from simcse_cli.commands.console import configure_console, get_console
 from simcse_cli.commands.help import COMMON_NAMES, OBJECTIVE, help_page, main_options
 from simcse_cli.errors import (
     INTERRUPTED,
+    READER_ENDED,
     CodeError,
     SimcseError,
     UsageError,
@@ -479,7 +480,11 @@ def _paths(tree: Any) -> dict[str, str]:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 failed, 2 wrong usage, 3 off tolerance, 130 stopped."""
+    """Run one command and exit.
+
+    The exit codes are 0 done, 1 failed, 2 wrong usage, 3 off tolerance, 130 stopped, and 141 if the
+    reader of a pipe has ended.
+    """
     configure_console()
     open_standard_streams()
     _exit_on_sigterm()
@@ -501,6 +506,11 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except SystemExit as stop:
+        # Typer and Rich exit with 1, without a message, if the reader of a pipe has ended.
+        if isinstance(stop.__context__, BrokenPipeError):
+            sys.exit(READER_ENDED)
+        raise
 
 
 def _exit_on_sigterm() -> None:

@@ -54,6 +54,17 @@ def _terminal(**values: Any) -> "RichConsole":
     return RichConsole(highlight=False, **values)
 
 
+def _shell_word(text: str) -> str:
+    """Quote a text for the shell; ``$'...'`` spells the bytes of one that cannot be shown."""
+    if printable(text) == text:
+        return shlex.quote(text)
+    spelled = ""
+    for byte in text.encode("utf-8", "surrogateescape"):
+        is_plain = chr(byte).isascii() and chr(byte).isprintable() and chr(byte) not in "'\\"
+        spelled += chr(byte) if is_plain else f"\\x{byte:02x}"
+    return f"$'{spelled}'"
+
+
 def _literal(text: str) -> str:
     """Escape a text so that Rich does not read it as markup."""
     from rich.markup import escape
@@ -247,7 +258,8 @@ class Console:
     def next_step(self, *command: object) -> None:
         """Suggest the command that usually follows, quoted for the shell."""
         if not self.quiet:
-            self._say(shlex.join(map(str, command)), style="bold", prefix="next: ")
+            words = " ".join(_shell_word(str(word)) for word in command)
+            self._say(words, style="bold", prefix="next: ")
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[ProgressTask]:

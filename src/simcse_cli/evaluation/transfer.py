@@ -116,6 +116,8 @@ class TransferSuite:
             "settings": asdict(probe.PROBE_SETTINGS[self.protocol]),
             "data": task.digest,  # of the texts, the labels and the rows of each split
         }
+        if self.probe is Probe.SKLEARN:
+            key["tolerance"] = probe.TOLERANCE
 
         # With a result that is kept, nothing is encoded and no probe is run.
         kept = cache.load_result(task.name, key)

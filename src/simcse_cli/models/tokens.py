@@ -17,6 +17,7 @@ from simcse_cli.files.schema import foreign_format
 from simcse_cli.models.record import PROMPTS_FILE
 from simcse_cli.progress import Progress
 
+CLEAN_FILE = "clean the file with `simcse prepare sentences FILE -o CLEAN.txt`"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # Settings that say where the files of a tokenizer are; no sub-word depends on them.
 _PATH_SETTINGS = (
@@ -151,7 +152,7 @@ class Tokens:
             if not text.isascii() and _SURROGATE.search(text):
                 raise DataError(
                     f"{text[:80]!r} holds half of a character (a lone surrogate), need text",
-                    hint="clean the file with `simcse prepare sentences FILE -o CLEAN.txt`",
+                    hint=CLEAN_FILE,
                 )
         with foreign_format(
             self.name, "a tokenizer that can cut every sentence", error=CheckpointError

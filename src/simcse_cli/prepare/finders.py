@@ -20,6 +20,7 @@ _TILE = 8192  # kept texts that a block is compared with at once
 _N_AXES = 95  # principal axes; with the length of the remaining part, 96 numbers per text
 _SAMPLE = 20_000  # about how many texts the axes are computed from
 _ROUNDING = 1e-4  # more than the error of a computed bound
+_ROUNDING_OF_COSINES = 1e-6  # equal vectors may have a cosine just below 1
 
 
 class Match(NamedTuple):
@@ -153,7 +154,7 @@ class MeaningFinder:
             others = self._numbers[-len(self._added) :]
             match = _best_match(others, self._inside[self._places[number], self._added])
             nearest = _nearer(nearest, match)
-        if nearest is None or nearest.score < self._threshold:
+        if nearest is None or nearest.score < self._threshold - _ROUNDING_OF_COSINES:
             return None
         return Match(nearest.kept_number, min(1.0, nearest.score))  # rounding may exceed 1
 
