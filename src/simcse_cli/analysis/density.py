@@ -135,8 +135,8 @@ def density_figure(by_model: Mapping[str, Sequence[RatingGroup]]) -> plots.Figur
 
 
 def _draw_ridges(axes: plots.Axes, groups: Sequence[RatingGroup]) -> None:
-    # If no group has a ridge, the highest is 0, and any scale serves.
-    scale = RIDGE_HEIGHT / (max(float(group.density.max()) for group in groups) or 1.0)
+    highest = max(float(group.density.max()) for group in groups)
+    scale = RIDGE_HEIGHT / (highest or 1.0)  # if no group has a ridge, any scale serves
     tints = plots.shades(len(groups))
 
     # Ridges are drawn from the top down, so that each covers the foot of the one above it.

@@ -254,10 +254,10 @@ def insert_synonyms(
 
 
 def swap_words(words: Sequence[str], alpha: float, rng: random.Random) -> list[str]:
-    """Swap the words at two random positions, ``n_operations`` times (RS).
+    """Swap two random words, ``n_operations(n, alpha)`` times for n words (random swap, RS).
 
-    The second position is drawn up to three times to differ from the first; if it never does, the
-    swap changes nothing.
+    The second position is drawn again if it equals the first, with three draws at most; if all are
+    equal, the swap changes nothing.
     """
     swapped = list(words)
     for _ in range(n_operations(len(words), alpha)):

@@ -198,7 +198,7 @@ def lint_command(
 
     Checks for empty and cut texts, control characters, wrong encoding, mixed languages, repeated
     pairs, swapped columns, and positives equal to their anchor or hard negative. With `--strict`
-    any finding but repeated texts is an error.
+    every finding is an error, except a text that occurs in several rows.
 
     simcse prepare lint nli.csv --tokenizer minilm --max-length 32
     """

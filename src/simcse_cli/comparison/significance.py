@@ -343,7 +343,10 @@ def _shared_tasks(candidate: Seeds, baseline: Seeds, are_same: Callable[..., boo
 
 
 def shared_pairs(candidate: Seeds, baseline: Seeds) -> dict[str, list[PairedSample]]:
-    """Return the pairs that both systems have scored: for each task, a sample of each subset."""
+    """Return a ``PairedSample`` for each subset of each task whose pairs are the same everywhere.
+
+    It holds the gold scores ``(n,)`` and the cosines of each system, ``(seeds, n)``.
+    """
     shared: dict[str, list[PairedSample]] = {}
     for task in _shared_tasks(candidate, baseline, examples.same_pairs):
         shared[task] = []

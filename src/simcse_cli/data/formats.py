@@ -355,9 +355,11 @@ def _open_excel(source: InputPath, given: Given) -> Grid:
 def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
     """Return the name of the sheet to read: the one that the user named, or else the first.
 
-    Raise DataError if the named sheet is missing, or if another sheet than the first is probably
-    meant: if the first has one column, like a title page, and another has more; or if another has a
-    column that the user named, and the first has not.
+    Raise DataError if the named sheet is missing. If none is named, also raise it for two signs
+    that another sheet is meant, unless ``given.never_asks``:
+
+    - the first sheet has one column, like a title page, and another sheet has more;
+    - the first sheet lacks a column that the user named, and another sheet has it.
     """
     first, *others = sheets
     if given.sheet is not None and given.sheet not in sheets:
@@ -367,14 +369,16 @@ def _chosen_sheet(sheets: Mapping[str, Sheet], name: str, given: Given) -> str:
         return given.sheet or first
 
     titles = _titles(sheets[first])
+    # A whole number names the place of a column, which any sheet may have.
+    named = [column for column in given.columns.values() if not column.isdecimal()]
     for other in others:
         other_titles = _titles(sheets[other])
+        only_there = [column for column in named if column in other_titles and column not in titles]
         problem = ""
-        for column in given.columns.values():
-            if column in other_titles and column not in titles and not column.isdecimal():
-                problem = f"no column {column}, which the sheet {other} has"
         if len(titles) < 2 <= len(other_titles):
             problem = f"one column, the sheet {other} has {len(other_titles)}"
+        elif only_there:
+            problem = f"no column {only_there[0]}, which the sheet {other} has"
         if problem:
             hint = f"--sheet {shlex.quote(other)}, or --sheet {shlex.quote(first)}"
             raise DataError(f"{name}: the sheet {first} has {problem}", hint=hint)

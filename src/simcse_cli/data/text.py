@@ -202,13 +202,14 @@ def _plain(text: str) -> str:
 
 
 def _split_signs(plain: str) -> list[str]:
-    """Split a text at the marks that tell texts apart; every second part is such a mark.
+    """Split a text at the marks that tell texts apart, as in ``1/2``, ``-1`` and ``c#``.
 
-    Most texts have none, and stay whole.
+    The parts alternate: text, mark, text, ... Most texts have no mark, and stay whole.
     """
+    # The pattern finds all marks but the hash.
     if "#" not in plain and not _MAY_HAVE_SIGNS.search(plain):
         return [plain]
-    parts = _SIGNS.split(_MIXED_NUMBER.sub("+", plain))
+    parts = _SIGNS.split(_MIXED_NUMBER.sub("+", plain))  # 1 1/2 is 1+1/2, not 11/2
     parts[1::2] = (_NOT_IN_SIGNS.sub("", signs) for signs in parts[1::2])
     return parts
 

@@ -237,13 +237,14 @@ class VectorSink:
     def _replace(self, journal: Journal, earlier: Update) -> int:
         """Make the output of an update from the earlier output and the partial file.
 
-        Return its number of rows. A process may be killed once the new output is complete, but not
-        yet in its place. Then the next run puts it there.
+        Return its number of rows. If the process is killed after ``journal.finish``, the next run
+        finds the complete output in the folder, and puts it in its place.
         """
         n_rows = len(earlier.texts)
         with journal.staging() as folder:
             raw = earlier.join(self._map(journal.rows, journal.n_rows), folder)
             complete = self._complete(folder, raw, n_rows, lambda: earlier.texts)
+            # ``publish`` moves all files of the folder: the output and those that belong to it.
             if complete == raw:
                 complete = raw.rename(folder / self.output.name)
             else:

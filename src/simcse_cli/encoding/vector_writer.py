@@ -160,7 +160,8 @@ class VectorWriter:
     def _update(self, output: Output, progress: Progress) -> int:
         """Encode new and changed rows, keep the others, and return the number of all rows.
 
-        If the earlier output has an index, it is written again: ``self.options`` then names it.
+        If the earlier output has an index, the index is kept in step, even if the user leaves out
+        ``--index``.
         """
         options = self.options
         settings = self.encode.settings | {"dtype": self.kind.value}
@@ -182,7 +183,7 @@ class VectorWriter:
         is_index_in_step = options.index is None or (
             not is_unfinished(output.path) and _is_as_recorded(options.index, side)
         )
-        # The side file records the input, so it is also written for another input with equal rows.
+        # Another input may have equal rows. The side file records the input, so it changes then.
         is_same_input = side.get("input_sha256") == self.files.digest
         progress.info(update.summary())
         self.earlier = update

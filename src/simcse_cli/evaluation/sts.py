@@ -278,11 +278,11 @@ def evaluate_sts(
     *,
     progress: Progress = SILENT,
 ) -> SuiteResult:
-    """Score an encoder on STS tasks; cosines in the order of the gold scores give 1.
+    """Score an encoder on STS tasks by the correlation of its cosines with the gold scores.
 
     ``encode`` is called once with all distinct sentences of all tasks. If the setting has a
-    regressor, its predictions for STS-B and SICK-R, in 1 .. 5, replace the cosines. For these two
-    tasks ``encode`` is called again, with the sentences of all their splits.
+    regressor, ``encode`` is called again for STS-B and SICK-R, with the sentences of all their
+    splits, and the predictions of the regressor, in 1 .. 5, replace the cosines of these two tasks.
     """
     tasks, missing = suite.read(progress)
     sentences = [sentence for task in tasks.values() for sentence in task.sentences]

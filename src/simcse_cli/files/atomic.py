@@ -166,9 +166,10 @@ def publish(complete: Path, target: Path, folder: Path) -> None:
 
 @contextmanager
 def writing(target: Path, *, hint: str | None = None) -> Iterator[None]:
-    """Turn an error of the system, also from a Rust library, into one that names the output.
+    """Within the block, turn an error of the operating system into one that names the output.
 
-    ``hint`` replaces the usual fixes, which are for an output that the user named.
+    The error may come from a Rust library, which has the system's number in its text. ``hint``
+    replaces the usual hints, which suit only an output that the user named.
     """
     try:
         yield

@@ -382,10 +382,11 @@ class SentenceEncoder(nn.Module):
         return packed.training_note(n_tokens)
 
     def compute_in(self, dtype: torch.dtype) -> None:
-        """Choose the arithmetic of the transformer's matrix products for inference.
+        """Compute the transformer's matrix products in ``dtype`` from now on, for inference.
 
-        The packed form rounds copies of the weights and keeps states between products in float32;
-        without a packed form, the weights themselves are converted.
+        The packed form multiplies by copies of the weights in ``dtype``; between products, its
+        states are float32. Without a packed form, the weights themselves are converted, and int8
+        raises ConfigError.
         """
         if self._packed() is None:
             if dtype is torch.int8:

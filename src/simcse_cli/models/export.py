@@ -602,36 +602,36 @@ def probe_vectors(encoder: SentenceEncoder) -> Floats32:
 def _vectors_of_source(
     files: ModelFiles, encoder: SentenceEncoder, progress: Progress
 ) -> Floats32 | None:
-    """Return the probe vectors that sentence-transformers gives for the folder to be exported.
+    """Return what sentence-transformers gives for the probe sentences, from the source folder.
 
-    The result is None if they cannot be compared or cannot be had:
+    The export is later compared with these vectors. The result is None if there are none:
 
     - the user has chosen another pooler than that of the folder;
     - the folder has no ``modules.json``;
-    - sentence-transformers is not installed, or is older than ``FOLLOWED_VERSION``;
-    - sentence-transformers cannot encode with the folder.
+    - sentence-transformers is not installed, is older than ``FOLLOWED_VERSION``, or fails;
+    - ``_vectors_by_sentence_transformers`` gives None.
     """
     if encoder.pooler is not files.record.pooler or not (files.named / MODULES_FILE).is_file():
         return None
     if importlib.util.find_spec("sentence_transformers") is None:
         progress.info(
-            "sentence-transformers is not installed, so nobody else was asked for the vectors "
-            f"of {files.name}"
+            "sentence-transformers is not installed, so the export is not compared with what it "
+            f"gives for {files.name}"
         )
         return None
     installed = importlib.metadata.version("sentence-transformers")
     if int(installed.partition(".")[0]) < FOLLOWED_VERSION:
         progress.info(
-            f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION} and "
-            "was not asked"
+            f"sentence-transformers {installed} is older than version {FOLLOWED_VERSION}, so the "
+            f"export is not compared with what it gives for {files.name}"
         )
         return None
     try:
         return _vectors_by_sentence_transformers(files, _probes(encoder))
     except Exception as error:  # of sentence-transformers or of the files
         progress.info(
-            f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}) and "
-            "was not asked"
+            f"sentence-transformers cannot encode with {files.name} ({reason_of(error)}), so the "
+            "export is not compared with it"
         )
         return None
 

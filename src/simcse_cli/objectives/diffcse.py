@@ -89,13 +89,14 @@ class Detector(nn.Module):
 
 
 class Diffcse(Simcse):
-    """SimCSE, and the detection of tokens that a frozen masked language model has replaced.
+    """SimCSE with a second task: to find the tokens that a frozen masked language model replaced.
 
     Source: Chuang et al. 2022 and the authors' code. The generator turns a masked copy of each view
     into an edited sentence. The detector reads this sentence and the vector of the view; its
     gradient reaches the encoder through the vector. The detection loss is a mean over tokens, in
-    nats; equal logits give ``ln 2``. An encoder without a head gets a BatchNorm head, which is
-    dropped after training, like the detector and the generator.
+    nats; a detector that gives both classes the same logit has a loss of ``ln 2``. An encoder
+    without a head gets a BatchNorm head, which is dropped after training, like the detector and the
+    generator.
     """
 
     name = ObjectiveName.DIFFCSE

@@ -194,7 +194,7 @@ class PackedBackbone:
                 return self._run_halves(embedded, path, first_linears, sorted(set(wanted)))
             operators = path.make_operators(masks, None)  # gradients are not queued
             return run_layers(
-                operators, path.layers, embedded, tokens, wanted=wanted, first=first_linears
+                operators, path.layers, embedded, tokens, wanted=wanted, first_linears=first_linears
             )
 
     def choose_path(self, tokens: PackedTokens, dtype: torch.dtype) -> PackedPath:
@@ -255,7 +255,9 @@ class PackedBackbone:
             # A rounded number of rows lets most batches share the kernels of oneDNN.
             rounded = functional.pad(start, (0, 0, 0, (-len(start)) % ROUNDED_TO))
             tokens = halves[share]
-            kept = run_layers(operators, layers, rounded, tokens, wanted=numbers, first=linears)
+            kept = run_layers(
+                operators, layers, rounded, tokens, wanted=numbers, first_linears=linears
+            )
             # Without the added rows.
             return [kept[number][: len(start)] for number in numbers]
 
@@ -353,20 +355,20 @@ def run_layers(
     tokens: PackedTokens,
     *,
     wanted: Collection[int],
-    first: QueryKeyValue | None = None,
+    first_linears: QueryKeyValue | None = None,
 ) -> dict[int, Tensor]:
     """Return the states ``(T, H)`` after the wanted layers, by number; 0 is for the embeddings.
 
-    ``states`` are the embeddings. If ``first`` is given, the last layer uses these query, key and
+    ``states`` are the embeddings. With ``first_linears``, the last layer uses these query, key and
     value layers and attends from first tokens only, so its states are ``(R, H)``.
     """
-    # From here on, ``states`` is the input of the next sum, and ``x`` is that of the next product.
     kept = {0: states} if 0 in wanted else {}
+    # The same states, perhaps in another type: ``states`` for sums, ``x`` for matrix products.
     x = states
     for number, layer in enumerate(layers, 1):
-        if first is not None and number == len(layers):
-            # Not x: the layers in ``first`` have the type of ``states``.
-            states, context = operators.attend_from_first(states, tokens, first, layer)
+        if first_linears is not None and number == len(layers):
+            # Not x: these linear layers have the type of ``states``.
+            states, context = operators.attend_from_first(states, tokens, first_linears, layer)
         else:
             context = operators.attend(x, tokens, layer)
         states, x = operators.dropout_add_norm(states, context, layer.after_attention)

@@ -184,12 +184,15 @@ class BertFlow(PostProcessor):
             )
 
     def fit(self, vectors: AnyFloats, *, progress: Progress = SILENT) -> Self:
-        """Train the flow; raise ValueError if it diverges or D is not divisible by 2 ** levels."""
-        fit_matrix(vectors)  # checks the input, ``(N, D)`` or pairs ``(N, 2, D)``
-        # The sides of a pair are one example, so they share a batch.
+        """Train the flow on vectors ``(N, D)`` or on pairs ``(N, 2, D)``.
+
+        Raise ValueError if it diverges, if N is below 2, or if 2 ** levels does not divide D.
+        """
+        fit_matrix(vectors)  # only for its checks
+        # An example is a vector or a pair, whose sides share a batch.
         examples = vectors.reshape(len(vectors), -1, vectors.shape[-1])
         n_sides = examples.shape[1]
-        if len(examples) < 2:  # actnorm needs the spread of their first sides
+        if len(examples) < 2:  # actnorm starts from a spread, which one pair does not have
             raise ValueError(f"need at least two pairs to fit on, got {len(examples)}")
         self.flow_ = self._new_flow(vectors.shape[-1])
         self.losses_: list[float] = []
@@ -208,7 +211,7 @@ class BertFlow(PostProcessor):
                         self.flow_(batch[::n_sides])
                 loss = self._loss(batch)
                 optimizer.zero_grad()
-                # The mean over all rows times the number of sides is the sum of the sides' means.
+                # The source adds up the means of both sides, and ``loss`` is the mean of all rows.
                 (loss * n_sides).backward()  # type: ignore[no-untyped-call]
                 torch.nn.utils.clip_grad_norm_(self.flow_.parameters(), MAX_GRAD_NORM)
                 optimizer.step()

@@ -28,7 +28,7 @@ class LintOptions(TableOptions):
     max_length: int = setting(
         32, "Sub-words of a text that training will keep.", min=3, needs="tokenizer"
     )
-    strict: bool = setting(False, "Fail when lint finds anything but repeated texts.")
+    strict: bool = setting(False, "Fail when lint finds anything but a text in several rows.")
 
 
 @dataclass(frozen=True, kw_only=True)
