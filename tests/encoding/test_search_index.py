@@ -136,6 +136,7 @@ def test_a_saved_index_finds_the_same_after_loading(vectors, texts, tmp_path, ba
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.upkeep
 @pytest.mark.parametrize("factory", ["IVF16,Flat", "PQ4", "PCA8,IVF16,Flat", "IVF16,PQ4"])
 def test_faiss_trains_on_few_points_without_a_warning(factory, capfd):
     pytest.importorskip("faiss")
