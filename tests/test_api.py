@@ -526,7 +526,7 @@ def test_the_hint_on_another_pooler_names_the_argument(tiny_model_dir):
     with pytest.raises(CheckpointError) as caught:
         simcse_cli.load(tiny_model_dir, pooler="cls_before_pooler", device="cpu")
     assert caught.value.hint == (
-        "leave pooler out, or use cls_before_pooler all the same with force_pooler=True"
+        "leave --pooler out, or use cls_before_pooler all the same with force_pooler=True"
     )
 
 

@@ -117,7 +117,6 @@ class Embedder:
         long = convert(long, LongTexts, "long")
         in_python = hints_in_python(
             ("--force-pooler", "force_pooler=True"),
-            ("--pooler ", "pooler "),
             ("--template ", "template "),
         )
         with in_python:
