@@ -115,11 +115,7 @@ class Embedder:
         pooler = convert(pooler, Pooler | None, "pooler")
         precision = convert(precision, Precision, "precision")
         long = convert(long, LongTexts, "long")
-        in_python = hints_in_python(
-            ("--force-pooler", "force_pooler=True"),
-            ("--template ", "template "),
-        )
-        with in_python:
+        with hints_in_python(("--force-pooler", "force_pooler=True")):
             loaded = load_encoder(
                 pinned(_name_of(model), revision),
                 pooler=pooler,

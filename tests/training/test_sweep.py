@@ -13,7 +13,7 @@ from simcse_cli.errors import ConfigError, DataError, OutputError, TrainingError
 from simcse_cli.files.digests import digest, sha256_file
 from simcse_cli.files.inputs import read_json
 from simcse_cli.progress import SilentProgress
-from simcse_cli.results.runs import RunRecord, lock_run, read_run_record
+from simcse_cli.results.runs import RunRecord, lock_run, open_run_dir, read_run_record
 from simcse_cli.settings.config import TrainConfig
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.seeds import ManyRuns, run_or_reuse, train_seeds
@@ -314,6 +314,15 @@ def test_earlier_runs_are_gone_once_a_new_one_is_complete(tmp_path):
     assert [path.parent.name for path in tmp_path.rglob("*.json")] == ["seed-1"]
     assert read_run_record(tmp_path / "seed-1").config["lr"] == 2e-5
     assert not (tmp_path / ".earlier").exists()
+
+
+def test_a_run_within_a_run_is_none_that_replaces_it(tmp_path):
+    FakeTraining()(TrainConfig(lr=1e-5), tmp_path)
+    FakeTraining()(TrainConfig(), tmp_path / "other")
+    with lock_run(tmp_path):
+        open_run_dir(tmp_path, force=True)
+    assert read_run_record(tmp_path).config["lr"] == 1e-5
+    assert (tmp_path / "other" / "run.json").is_file()
 
 
 def test_runs_that_are_being_replaced_are_not_compared(tmp_path):

@@ -423,9 +423,11 @@ def may_come_back(path: Path) -> bool:
 
     They are replaced once a new run has saved a state after a step, or is complete.
     """
-    if not (path / EARLIER).is_dir():
+    earlier = path / EARLIER
+    if not earlier.is_dir():
         return False
-    return not any(map(_has_begun, [path, *_runs_below(path)]))
+    new_runs = [path] if _own_entries(earlier) else _runs_below(path)
+    return not any(map(_has_begun, new_runs))
 
 
 def _has_begun(run: Path) -> bool:
@@ -448,7 +450,7 @@ def settle_earlier(path: Path) -> None:
         return
     try:
         if may_come_back(path):
-            is_single = not {entry.name for entry in earlier.iterdir()}.isdisjoint(OWN_NAMES)
+            is_single = bool(_own_entries(earlier))
             for entry in _own_entries(path) if is_single else several_entries(path):
                 remove(entry)
             os.replace(earlier, path / MOVED)

@@ -29,7 +29,6 @@ from simcse_cli.settings.declare import SEED_RANGE
 from simcse_cli.training.launch import Stopped
 from simcse_cli.training.record import require_same_files
 
-_ANOTHER = "choose another folder with -o"
 RunOne = Callable[[TrainConfig, Path], RunRecord | None]
 """A function that trains into a folder, or resumes the run there, and returns the record.
 
@@ -78,7 +77,10 @@ class ManyRuns:
     def _open(self) -> None:
         folder = self.folder
         if is_run(folder):
-            raise OutputError(f"{folder} is a run, need a folder for several", hint=_ANOTHER)
+            raise OutputError(
+                f"{folder} is a run, need a folder for several",
+                hint="choose another folder with -o",
+            )
         if folder.is_dir() and not self.resume:
             settle_earlier(folder)
             if not self.force and any(entry.name != ".lock" for entry in folder.iterdir()):

@@ -192,13 +192,12 @@ def search_trials(
             low = span["low"]
             high = span["high"]
             is_whole = isinstance(low, int) and isinstance(high, int)
-            is_log = bool(span.get("log", False))
-            if is_whole:
-                settings[name] = proposal.suggest_int(name, low, high, log=is_log)
-                continue
-            # Six digits are enough, and make a short name; rounding must not leave the range.
-            value = proposal.suggest_float(name, low, high, log=is_log)
-            settings[name] = min(max(float(f"{value:.6g}"), low), high)
+            suggest = proposal.suggest_int if is_whole else proposal.suggest_float
+            value = suggest(name, low, high, log=bool(span.get("log", False)))
+            if not is_whole:
+                # Six digits are enough, and make a short name; rounding must not leave the range.
+                value = min(max(float(f"{value:g}"), low), high)
+            settings[name] = value
         trial = Trial(trial_name(settings), settings)
         yield trial
         if trial.score is None:
